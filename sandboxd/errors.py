@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sandboxd could not do. What a program did is an Outcome (model.py), never one of these.
+
+SandboxdError
+├── InvalidRequest
+│   ├── LimitTooSmall, LimitTooLarge, LimitUnsupported, IsolationUnsupported
+│   ├── RouteNotFound, MethodNotAllowed, UnsupportedMediaType, RequestTooLarge
+├── NotFound: SandboxNotFound, ExecutionNotFound
+├── Conflict: SandboxSuspended, SandboxReleased, ExecutionFinished, LimitBelowUsage, NameInUse
+├── AccessDenied
+├── ExecutionNotStarted
+├── QuotaExceeded: ExecutionLimitReached
+├── Unavailable: CapacityExceeded, HostDiskFull, Draining, BusUnavailable
+├── SchemeError: JobFailed, PropertyRejected, LimitNotApplied
+├── OperationTimedOut
+├── ConfigError (start-up only)
+└── InternalError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class SandboxdError(Exception):
+    """Raised when sandboxd cannot do what was asked; `code` is the stable contract."""
+
+    code: ClassVar[str] = "INTERNAL"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details: dict[str, Any] = dict(details or {})
+
+
+class InvalidRequest(SandboxdError):
+    """Raised when a request is malformed; `details.fields` lists path and reason."""
+
+    code = "INVALID_REQUEST"
+
+    @classmethod
+    def field(cls, path: str, reason: str) -> InvalidRequest:
+        """The error for one bad field."""
+        return cls(
+            f"cannot accept {path}: {reason}",
+            details={"fields": [{"path": path, "reason": reason}]},
+        )
+
+
+class LimitTooSmall(InvalidRequest):
+    """Raised when a limit is below what an execution needs to exist."""
+
+    code = "LIMIT_TOO_SMALL"
+
+
+class LimitTooLarge(InvalidRequest):
+    """Raised when a limit is above the server's maximum; requests are never clamped."""
+
+    code = "LIMIT_TOO_LARGE"
+
+
+class LimitUnsupported(InvalidRequest):
+    """Raised when a limit named in `require` cannot be enforced on this host."""
+
+    code = "LIMIT_UNSUPPORTED"
+
+
+class IsolationUnsupported(InvalidRequest):
+    """Raised when the isolation level or network asked for cannot be had on this host."""
+
+    code = "ISOLATION_UNSUPPORTED"
+
+
+class RouteNotFound(InvalidRequest):
+    """Raised when no route has the path."""
+
+    code = "ROUTE_NOT_FOUND"
+
+
+class MethodNotAllowed(InvalidRequest):
+    """Raised when the path exists, but not with this method."""
+
+    code = "METHOD_NOT_ALLOWED"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """Raised when a body is not JSON."""
+
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class RangeNotSatisfiable(InvalidRequest):
+    """Raised when an offset lies behind the end of what is there."""
+
+    code = "RANGE_NOT_SATISFIABLE"
+
+
+class RequestTooLarge(InvalidRequest):
+    """Raised when a body passes the server's bound."""
+
+    code = "REQUEST_TOO_LARGE"
+
+
+class AccessDenied(SandboxdError):
+    """Raised when the caller may not do this."""
+
+    code = "ACCESS_DENIED"
+
+
+class NotFound(SandboxdError):
+    """Raised when nothing of this name is visible to the caller."""
+
+
+class SandboxNotFound(NotFound):
+    """Raised when no sandbox of this id or name is visible to the caller."""
+
+    code = "SANDBOX_NOT_FOUND"
+
+
+class ExecutionNotFound(NotFound):
+    """Raised when the sandbox has no execution of this id."""
+
+    code = "EXECUTION_NOT_FOUND"
+
+
+class Conflict(SandboxdError):
+    """Raised when the state of the thing forbids the verb."""
+
+
+class SandboxSuspended(Conflict):
+    """Raised when a suspended sandbox is asked to start an execution."""
+
+    code = "SANDBOX_SUSPENDED"
+
+
+class SandboxReleased(Conflict):
+    """Raised when a releasing or released sandbox is asked for anything but reading."""
+
+    code = "SANDBOX_RELEASED"
+
+
+class ExecutionFinished(Conflict):
+    """Raised when a finished execution is asked to do something."""
+
+    code = "EXECUTION_FINISHED"
+
+
+class LimitBelowUsage(Conflict):
+    """Raised when memory would be lowered below what is used, without `force`."""
+
+    code = "LIMIT_BELOW_USAGE"
+
+
+class NameInUse(Conflict):
+    """Raised when the owner has a live sandbox of this name."""
+
+    code = "NAME_IN_USE"
+
+
+class ExecutionNotStarted(SandboxdError):
+    """Raised when the command could not be executed; `details` has the cause."""
+
+    code = "EXECUTION_NOT_STARTED"
+
+
+class QuotaExceeded(SandboxdError):
+    """Raised when the caller's share is used up."""
+
+    code = "CALLER_QUOTA_EXCEEDED"
+    retryable = True
+
+
+class ExecutionLimitReached(QuotaExceeded):
+    """Raised when a sandbox already runs as many executions as it may."""
+
+    code = "EXECUTION_LIMIT_REACHED"
+
+
+class Unavailable(SandboxdError):
+    """Raised when the host cannot serve this now."""
+
+    retryable = True
+
+
+class CapacityExceeded(Unavailable):
+    """Raised when a memory limit does not fit into the host's budget."""
+
+    code = "CAPACITY_EXCEEDED"
+
+
+class HostDiskFull(Unavailable):
+    """Raised when the state or runtime directory's file system has no room."""
+
+    code = "HOST_DISK_FULL"
+
+
+class Draining(Unavailable):
+    """Raised when the host takes no new work."""
+
+    code = "DRAINING"
+
+
+class BusUnavailable(Unavailable):
+    """Raised when systemd cannot be reached over D-Bus."""
+
+    code = "SYSTEMD_UNAVAILABLE"
+
+
+class SchemeError(SandboxdError):
+    """Raised when the host's mechanism refused or did not do what was asked."""
+
+    code = "SYSTEMD_REFUSED"
+
+
+class JobFailed(SchemeError):
+    """Raised when a systemd job ended otherwise than `done`."""
+
+    def __init__(self, unit: str, result: str) -> None:
+        super().__init__(
+            f"cannot start or stop {unit}: job ended as {result!r}",
+            details={"unit": unit, "job_result": result},
+        )
+        self.unit = unit
+        self.result = result
+
+
+class PropertyRejected(SchemeError):
+    """Raised when systemd refused a call for a unit; carries the D-Bus error's name."""
+
+    def __init__(self, unit: str, dbus_error: str, text: str) -> None:
+        super().__init__(
+            f"cannot set up {unit}: {text}",
+            details={"unit": unit, "dbus_error": dbus_error},
+        )
+        self.unit = unit
+        self.dbus_error = dbus_error
+
+
+class UnitMissing(SchemeError):
+    """Raised when systemd does not know the unit."""
+
+
+class LimitNotApplied(SchemeError):
+    """Raised when a cgroup file does not show the limit that was asked for."""
+
+
+class OperationTimedOut(SandboxdError):
+    """Raised when an operation of ours passed its deadline."""
+
+    code = "OPERATION_TIMED_OUT"
+    retryable = True
+
+
+class ConfigError(SandboxdError):
+    """Raised at start-up when a setting cannot be honoured; the daemon then does not start."""
+
+
+class InternalError(SandboxdError):
+    """Raised when sandboxd found a bug in itself."""

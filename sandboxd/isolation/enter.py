@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child's way from a root process to the command: runs between fork and exec.
+
+Nothing here may import more than the spawner already has. Each step raises EnterFailed with the
+step's name; the caller sends it to the shim through a pipe that the exec closes.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from typing import Any, NoReturn
+
+from sandboxd.isolation import linux
+
+# Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
+# but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
+_OOM_SCORE_ADJ = "500"
+
+
+class EnterFailed(Exception):  # noqa: N818 - named for the state, as the anyio project does
+    """Raised when a step failed: `step` and `errno`."""
+
+    def __init__(self, step: str, errno: int, text: str) -> None:
+        super().__init__(f"{step}: {text}")
+        self.step = step
+        self.errno = errno
+
+
+def enter_and_exec(spec: dict[str, Any], stdio: tuple[int, int, int], *, keep_fd: int) -> NoReturn:
+    """Give everything up and become the command.
+
+    spec: the execution's specification (spawn/spec.py). stdio: fds for 0, 1, 2. keep_fd: the
+    close-on-exec error pipe. Raises EnterFailed; never returns.
+    """
+    step = "session"
+    try:
+        os.setsid()
+        _reset_signals()
+        for target, fd in enumerate(stdio):
+            os.dup2(fd, target, inheritable=True)
+        step = "priority"
+        os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
+        step = "mounts"
+        if spec["namespaces"]:
+            _private_mounts(spec)
+        step = "descriptors"
+        _close_all_but(keep_fd)
+        step = "rlimits"
+        _set_rlimits(spec["rlimits"])
+        step = "identity"
+        os.umask(0o022)
+        if spec["uid"] is not None:
+            _drop_privileges(spec["uid"], spec["gid"])
+        if not spec["pid_namespace"]:
+            linux.set_parent_death_signal(signal.SIGKILL)
+        linux.set_no_new_privs()
+        step = "cwd"
+        os.chdir(spec["cwd"])
+        step = "exec"
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606
+    except OSError as exc:
+        raise EnterFailed(step, exc.errno or 0, exc.strerror or str(exc)) from exc
+
+
+def raise_oom_score() -> None:
+    """Make this process the OOM killer's choice; to be called while still root."""
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(_OOM_SCORE_ADJ)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _private_mounts(spec: dict[str, Any]) -> None:
+    """A mount and ipc namespace of the execution's own: no file in /tmp, no shared memory and no
+    System V object outlives it, and /proc shows its own pid namespace."""
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    safe = linux.MS_NOSUID | linux.MS_NODEV
+    if spec["pid_namespace"]:
+        linux.mount("proc", "/proc", "proc", safe | linux.MS_NOEXEC)
+    for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
+        if os.path.isdir(target) and not os.path.islink(target):
+            linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
+    if os.path.isdir("/dev/shm"):  # noqa: S108
+        size = spec["shm_bytes"]
+        linux.mount("shm", "/dev/shm", "tmpfs", safe, f"size={size},mode=1777")  # noqa: S108
+
+
+def _set_rlimits(wanted: dict[str, list[int]]) -> None:
+    """Set each limit, clamped to the hard limit where that cannot be raised."""
+    for name, (soft, hard) in wanted.items():
+        number = getattr(resource, name)
+        _, ceiling = resource.getrlimit(number)
+        try:
+            resource.setrlimit(number, (soft, hard))
+        except (ValueError, PermissionError):
+            resource.setrlimit(number, (_least(soft, ceiling), _least(hard, ceiling)))
+
+
+def _least(value: int, ceiling: int) -> int:
+    if ceiling == resource.RLIM_INFINITY:
+        return value
+    return ceiling if value == resource.RLIM_INFINITY else min(value, ceiling)
+
+
+def _close_all_but(keep_fd: int) -> None:
+    os.closerange(3, keep_fd)
+    os.closerange(keep_fd + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _drop_privileges(uid: int, gid: int) -> None:
+    linux.drop_capability_bounding_set()
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    linux.clear_capabilities()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System calls that Python 3.11 has no name for. Constants: Linux uapi headers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+
+_PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """unshare(2); raises OSError."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """setns(2); raises OSError."""
+    _check(_libc.setns(fd, kind), "setns")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2); raises OSError with the target named."""
+    _check(
+        _libc.mount(
+            os.fsencode(source),
+            os.fsencode(target),
+            kind.encode() if kind else None,
+            ctypes.c_ulong(flags),
+            data.encode() if data else None,
+        ),
+        f"mount {target}",
+    )
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), what)
+
+
+def set_parent_death_signal(signal_number: int) -> None:
+    """PR_SET_PDEATHSIG; a change of uid clears it again (prctl(2))."""
+    _prctl(_PR_SET_PDEATHSIG, signal_number, "PR_SET_PDEATHSIG")
+
+
+def become_subreaper() -> None:
+    """PR_SET_CHILD_SUBREAPER."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
+
+
+def set_no_new_privs() -> None:
+    """PR_SET_NO_NEW_PRIVS."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+def drop_capability_bounding_set() -> None:
+    """Empty the bounding and the ambient set; needs CAP_SETPCAP."""
+    for capability in range(_last_capability() + 1):
+        _prctl(_PR_CAPBSET_DROP, capability, "PR_CAPBSET_DROP")
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, "PR_CAP_AMBIENT")
+
+
+def _last_capability() -> int:
+    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
+        return int(file.read())
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+def clear_capabilities() -> None:
+    """Empty the effective, permitted and inheritable sets (capset(2))."""
+    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")

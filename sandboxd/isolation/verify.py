@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parent's check that a started command really gave everything up."""
+
+from __future__ import annotations
+
+import os
+
+_CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def host_pid(pidfd: int) -> int:
+    """The process' pid in the namespace of the mounted /proc (proc_pid_fdinfo(5)); -1 when gone."""
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("Pid:"):
+                return int(line.split()[1])
+    return -1
+
+
+def privileges_left(pid: int, uid: int | None) -> str | None:
+    """What a command still has that it must not have, in words; None when nothing.
+
+    uid: the uid it must have, None where the daemon itself is unprivileged.
+    """
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    if status["NoNewPrivs"] != "1":
+        return "no_new_privs is not set"
+    wanted = str(os.getuid() if uid is None else uid)
+    for key in ("Uid", "Gid") if uid is not None else ("Uid",):
+        if status[key].split() != [wanted] * 4:
+            return f"{key} is {status[key]!r}, not {wanted} four times"
+    if uid is None:
+        return None
+    for key in _CAPABILITY_SETS:
+        if int(status[key], 16) != 0:
+            return f"{key} is {status[key]}"
+    if status.get("Groups", "").split():
+        return f"groups are {status['Groups']!r}"
+    return None

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw facts of an execution's end -> verdict and usage. Pure: this is where an OOM is judged.
+
+OOM by counters only, never by a bare SIGKILL. `oom_kill` of the scope says that the kernel's OOM
+killer took something in it. Whose limit: the scope's own `oom` counts when its own limit was hit;
+else the slice or the aggregate whose memory.events.local `oom` rose meanwhile; else the host's
+memory ran out (kernel: cgroup-v2.rst, memory.events).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from sandboxd.model import (
+    ErrorCode,
+    ExecutionStatus,
+    LimitOwner,
+    Outcome,
+    OutputSummary,
+    Usage,
+)
+
+_Counters = Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the shim saw. `counters` is None where no cgroup of the execution's own exists."""
+
+    reason: str
+    kill_code: str | None
+    wait_status: int | None
+    wall_seconds: float
+    finished_at: float
+    kill_complete: bool
+    leftovers_killed: int
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    streams: tuple[OutputSummary, ...]
+    baseline: _Counters = field(default_factory=dict)
+    counters: _Counters | None = None
+
+
+def decide(facts: Facts, *, own_limits: Collection[str], cpu_limit_seconds: float | None) -> Outcome:
+    """The one verdict. own_limits: names of the limits the execution itself had asked for."""
+    exit_code, signal_number = _exit(facts.wait_status)
+
+    def outcome(
+        status: ExecutionStatus, code: ErrorCode | None, owner: LimitOwner | None = None
+    ) -> Outcome:
+        return Outcome(status, code, owner, exit_code, signal_number)
+
+    owner = _oom_owner(facts, own_limits)
+    if owner is LimitOwner.HOST:
+        return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.HOST_MEMORY, owner)
+    if owner is not None:
+        return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, owner)
+    match facts.reason:
+        case "timeout":
+            return outcome(ExecutionStatus.TIMED_OUT, ErrorCode.TIMEOUT, LimitOwner.EXECUTION)
+        case "cpu_time":
+            status = ExecutionStatus.CPU_TIME_EXCEEDED
+            return outcome(status, ErrorCode.CPU_TIME, LimitOwner.EXECUTION)
+        case "output":
+            return outcome(ExecutionStatus.OUTPUT_LIMIT, ErrorCode.OUTPUT, LimitOwner.EXECUTION)
+        case "killed":
+            code = ErrorCode(facts.kill_code or ErrorCode.KILLED_BY_CALLER)
+            return outcome(ExecutionStatus.KILLED, code)
+    if _passed_rlimit_cpu(facts, signal_number, cpu_limit_seconds):
+        status = ExecutionStatus.CPU_TIME_EXCEEDED
+        return outcome(status, ErrorCode.CPU_TIME, LimitOwner.EXECUTION)
+    status = ExecutionStatus.EXITED if signal_number is None else ExecutionStatus.SIGNALED
+    pids_owner = _pids_owner(facts, own_limits)
+    if pids_owner is not None:
+        return outcome(status, ErrorCode.PIDS, pids_owner)
+    return outcome(status, None)
+
+
+def lost(*, sandbox_oom: bool) -> Outcome:
+    """The verdict when the shim died without a record. sandbox_oom: its slice counted OOM kills
+    that no record accounts for."""
+    if sandbox_oom:
+        return Outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, LimitOwner.SANDBOX)
+    return Outcome(ExecutionStatus.LOST, ErrorCode.LOST)
+
+
+def usage(facts: Facts) -> Usage:
+    """What was used, None for what nobody measured."""
+    counters = facts.counters
+    if counters is None:
+        return Usage(
+            wall_seconds=facts.wall_seconds,
+            cpu_seconds=facts.cpu_user_seconds + facts.cpu_system_seconds,
+            cpu_user_seconds=facts.cpu_user_seconds,
+            cpu_system_seconds=facts.cpu_system_seconds,
+        )
+    return Usage(
+        wall_seconds=facts.wall_seconds,
+        cpu_seconds=_seconds(counters.get("cpu_usec")),
+        cpu_user_seconds=_seconds(counters.get("cpu_user_usec")),
+        cpu_system_seconds=_seconds(counters.get("cpu_system_usec")),
+        cpu_throttled_seconds=_seconds(counters.get("cpu_throttled_usec")),
+        memory_peak_bytes=counters.get("memory_peak"),
+        # The shim is one of the scope's processes, not one of the program's.
+        pids_peak=_less_one(counters.get("pids_peak")),
+        io_read_bytes=counters.get("io_read"),
+        io_written_bytes=counters.get("io_written"),
+        oom_kills=counters.get("oom_kill"),
+        pids_denied=_pids_denied(facts),
+    )
+
+
+def _exit(wait_status: int | None) -> tuple[int | None, int | None]:
+    if wait_status is None:
+        return None, None
+    if os.WIFSIGNALED(wait_status):
+        return None, os.WTERMSIG(wait_status)
+    return os.WEXITSTATUS(wait_status), None
+
+
+def _rose(facts: Facts, name: str) -> int:
+    after = (facts.counters or {}).get(name)
+    before = facts.baseline.get(name)
+    return 0 if after is None or before is None else after - before
+
+
+def _oom_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
+    counters = facts.counters
+    if counters is None or not counters.get("oom_kill"):
+        return None
+    if counters.get("oom"):
+        return LimitOwner.EXECUTION if "memory_bytes" in own_limits else LimitOwner.SANDBOX
+    if _rose(facts, "sandbox_oom") > 0:
+        return LimitOwner.SANDBOX
+    if _rose(facts, "aggregate_oom") > 0:
+        return LimitOwner.AGGREGATE
+    return LimitOwner.HOST
+
+
+def _pids_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
+    counters = facts.counters
+    if counters is None:
+        return None
+    if counters.get("pids_max"):
+        own = "pids" in own_limits
+        if counters.get("sandbox_pids_max") is None:
+            # Before Linux 6.11 `max` counts where the fork was, not where the limit is.
+            own = own and counters.get("pids_peak") == counters.get("pids_limit")
+        return LimitOwner.EXECUTION if own else LimitOwner.SANDBOX
+    return LimitOwner.SANDBOX if _rose(facts, "sandbox_pids_max") > 0 else None
+
+
+def _pids_denied(facts: Facts) -> int | None:
+    own = (facts.counters or {}).get("pids_max")
+    return None if own is None else own + max(0, _rose(facts, "sandbox_pids_max"))
+
+
+def _passed_rlimit_cpu(facts: Facts, number: int | None, limit: float | None) -> bool:
+    """RLIMIT_CPU sends SIGXCPU at the soft limit and SIGKILL at the hard one (getrlimit(2))."""
+    if limit is None or facts.counters is not None:
+        return False
+    used = facts.cpu_user_seconds + facts.cpu_system_seconds
+    return number == signal.SIGXCPU or (number == signal.SIGKILL and used >= limit)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
+
+
+def _less_one(count: int | None) -> int | None:
+    return None if count is None else max(0, count - 1)

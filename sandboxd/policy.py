@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be asked for: defaults, bounds, the host's memory budget. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sandboxd.errors import (
+    CapacityExceeded,
+    ConfigError,
+    InvalidRequest,
+    LimitTooLarge,
+    LimitTooSmall,
+    LimitUnsupported,
+)
+from sandboxd.model import SANDBOX_LIMITS, EnforcedBy, Enforcement, LimitChanges, Limits
+from sandboxd.quantity import format_bytes
+
+# Below this the shim, which lives under the same limit, cannot get its own pages.
+MIN_MEMORY_BYTES = 4 << 20
+DEFAULT_MEMORY_BYTES = 2 << 30
+DEFAULT_RESERVE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPolicy:
+    """Server defaults, and the most a caller may ask for."""
+
+    defaults: Limits
+    maxima: Mapping[str, float]
+
+    def for_sandbox(self, asked: LimitChanges) -> Limits:
+        """The defaults with what was asked for; raises LimitTooSmall or LimitTooLarge."""
+        self._check_bounds(asked)
+        return self.defaults.with_changes(asked)
+
+    def for_execution(self, sandbox: Limits, asked: LimitChanges) -> Limits:
+        """The sandbox's limits with what was asked for, at most the sandbox's own."""
+        self._check_bounds(asked)
+        if asked.disk_bytes is not None:
+            raise InvalidRequest.field("limits.disk_bytes", "belongs to the sandbox")
+        for name in SANDBOX_LIMITS:
+            value, bound = getattr(asked, name), getattr(sandbox, name)
+            if value is not None and value > bound:
+                raise _too_large(name, value, bound, "the sandbox's own limit")
+        return sandbox.with_changes(asked)
+
+    def _check_bounds(self, asked: LimitChanges) -> None:
+        if asked.memory_bytes is not None and asked.memory_bytes < MIN_MEMORY_BYTES:
+            raise LimitTooSmall(
+                f"cannot take memory_bytes {asked.memory_bytes}: the least is "
+                f"{MIN_MEMORY_BYTES} bytes ({format_bytes(MIN_MEMORY_BYTES)})",
+                hint="give the sandbox at least what an interpreter needs, for example 64M",
+                details={"limit": "memory_bytes", "asked": asked.memory_bytes,
+                         "minimum": MIN_MEMORY_BYTES},
+            )  # fmt: skip
+        for name, value in asked.as_dict().items():
+            bound = self.maxima.get(name)
+            if bound is not None and value > bound:
+                raise _too_large(name, value, bound, "this server's maximum")
+
+
+def _too_large(name: str, value: float, bound: float, whose: str) -> LimitTooLarge:
+    return LimitTooLarge(
+        f"cannot take {name} {value:g}: {whose} is {bound:g}",
+        hint="ask for less; requests are never clamped",
+        details={"limit": name, "asked": value, "maximum": bound},
+    )
+
+
+def check_required(
+    required: Iterable[str], by: EnforcedBy | None, enforcement: Mapping[str, Enforcement]
+) -> None:
+    """Raise LimitUnsupported when a required limit is held by nobody (or not by the kernel)."""
+    for name in required:
+        if name not in enforcement:
+            raise InvalidRequest.field("require", f"{name!r} is not a limit")
+        held = enforcement[name]
+        weak = by is EnforcedBy.KERNEL and held.by is not EnforcedBy.KERNEL
+        if held.by is EnforcedBy.NONE or weak:
+            raise LimitUnsupported(
+                f"cannot enforce {name} on this host: {held.detail}",
+                hint="see `sandboxctl doctor` for what this host lacks",
+                details={"limit": name, "enforced_by": held.by.value, "detail": held.detail},
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The memory that all sandboxes' limits together may promise: host limit minus reserve."""
+
+    host_bytes: int
+    reserve_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """The aggregate limit."""
+        return self.host_bytes - self.reserve_bytes
+
+    def check(self, asked_bytes: int, committed_bytes: int) -> None:
+        """Raise CapacityExceeded when `asked_bytes` more do not fit."""
+        if committed_bytes + asked_bytes > self.total_bytes:
+            free = max(0, self.total_bytes - committed_bytes)
+            raise CapacityExceeded(
+                f"cannot reserve {format_bytes(asked_bytes)} of memory: "
+                f"{format_bytes(free)} of {format_bytes(self.total_bytes)} are free",
+                hint="release a sandbox, ask for less memory, or try again later",
+                details={"budget_bytes": self.total_bytes, "committed_bytes": committed_bytes,
+                         "asked_bytes": asked_bytes},
+            )  # fmt: skip
+
+    def default_memory(self, explicit: int | None) -> int:
+        """The default memory limit: as set, or min(2 GiB, half the budget).
+
+        Raises ConfigError when a set one does not fit even once, or nothing fits.
+        """
+        if self.total_bytes < MIN_MEMORY_BYTES:
+            raise ConfigError(
+                f"cannot start: the host's {format_bytes(self.host_bytes)} less the reserve of "
+                f"{format_bytes(self.reserve_bytes)} leave no room for a sandbox",
+                hint="lower SANDBOX_WORKER_MEMORY_RESERVE_BYTES",
+            )
+        if explicit is None:
+            return min(DEFAULT_MEMORY_BYTES, max(MIN_MEMORY_BYTES, self.total_bytes // 2))
+        if explicit > self.total_bytes:
+            raise ConfigError(
+                f"cannot start: the default memory limit of {format_bytes(explicit)} does not fit "
+                f"into the budget of {format_bytes(self.total_bytes)} even once",
+                hint="lower SANDBOX_MEMORY_LIMIT_BYTES or the reserve",
+            )
+        return explicit

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine asks of the world. The consumer owns these; the doors and schemes fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from sandboxd.model import (
+    ErrorCode,
+    Enforcement,
+    Execution,
+    Limits,
+    OutputSummary,
+    Sandbox,
+    SchemeName,
+)
+from sandboxd.outcome import Facts
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now(self) -> datetime:
+        """The wall clock, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, the same for every process of this boot."""
+        ...
+
+
+class Shim(Protocol):
+    """A running shim: one execution's trusted parent."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid in the host's namespace."""
+        ...
+
+    @property
+    def pidfd(self) -> int:
+        """A pidfd of it; readable once it ended."""
+        ...
+
+    async def go(self) -> None:
+        """Start the command; returns after its exec. Raises ExecutionNotStarted."""
+        ...
+
+    async def abort(self) -> None:
+        """Give up before `go`; returns when the shim is gone."""
+        ...
+
+    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
+        """End the command; the end itself is told by `ended`."""
+        ...
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the main process."""
+        ...
+
+    async def freeze(self) -> None:
+        """Stop every process of the execution; its clock stands still."""
+        ...
+
+    async def thaw(self) -> None:
+        """Let it go on."""
+        ...
+
+    async def scope_changed(self) -> None:
+        """Tell it that its scope's properties were set anew."""
+        ...
+
+    async def ended(self) -> Facts | None:
+        """Wait for the end: the record, or None when the shim died without one."""
+        ...
+
+    async def gone(self, *, timeout_seconds: float) -> bool:
+        """Wait until the shim's process, and so its pid namespace, is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """Everything a shim must know. `unit` is None where no scope will be made."""
+
+    sandbox: Sandbox
+    execution: Execution
+    rlimits: Mapping[str, tuple[int, int]]
+    env: Mapping[str, str]
+    cwd: str
+    record_directory: str
+    tmp_directory: str
+
+
+class Launcher(Protocol):
+    """Starts shims, and finds those that an earlier daemon started."""
+
+    async def launch(self, request: LaunchRequest) -> Shim:
+        """A held shim that reported "ready"."""
+        ...
+
+    async def attach(self, sandbox_id: str, execution_id: str, record_directory: str) -> Shim | None:
+        """The live shim of an execution of an earlier daemon; None when there is none."""
+        ...
+
+    def read_record(self, record_directory: str) -> Facts | None:
+        """The record of an execution whose shim is gone; None when it left none."""
+        ...
+
+
+class Scheme(Protocol):
+    """A whole way to hold sandboxes."""
+
+    @property
+    def name(self) -> SchemeName:
+        """Which one."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why this one was chosen, for people."""
+        ...
+
+    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+        """Who holds each limit of a sandbox and its executions, and how."""
+        ...
+
+    def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
+        """resource-module name -> (soft, hard) for the command itself."""
+        ...
+
+    async def create_sandbox(self, sandbox: Sandbox) -> None:
+        """Make the place, limits in force; on an error nothing is left."""
+        ...
+
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
+        """Put a held shim under the execution's limits. running: executions including this one."""
+        ...
+
+    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
+        """Remove what an ended execution left. running: executions still there."""
+        ...
+
+    async def change_limits(
+        self,
+        sandbox: Sandbox,
+        limits: Limits,
+        executions: Collection[tuple[Execution, Limits]],
+    ) -> None:
+        """Put new limits on a sandbox and its running executions, and read them back."""
+        ...
+
+    def memory_current(self, sandbox: Sandbox) -> int | None:
+        """Bytes the sandbox uses now; None where this host cannot know."""
+        ...
+
+    def oom_kills(self, sandbox: Sandbox) -> int | None:
+        """OOM kills in the whole sandbox so far; None where this host cannot know."""
+        ...
+
+    async def kill_sandbox(self, sandbox: Sandbox) -> None:
+        """SIGKILL everything in the sandbox, shims included."""
+        ...
+
+    async def release_sandbox(self, sandbox: Sandbox) -> None:
+        """Remove the empty place; returns when it is gone."""
+        ...
+
+    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
+        """Whether the place of an earlier daemon is still there."""
+        ...
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
+        """Remove this instance's places that belong to none of the sandboxes; their units."""
+        ...
+
+
+class Workspaces(Protocol):
+    """Directories on disk."""
+
+    async def create(self, sandbox: Sandbox) -> None:
+        """Home and tmp of a sandbox, owned by its uid. Raises HostDiskFull."""
+        ...
+
+    async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
+        """The record directory of an execution."""
+        ...
+
+    async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
+        """Record and output of an execution."""
+        ...
+
+    async def remove_contents(self, sandbox_id: str) -> None:
+        """Home and tmp, whatever is in them; records stay."""
+        ...
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Everything of a sandbox."""
+        ...
+
+    def home(self, sandbox_id: str) -> str:
+        """Path of the home."""
+        ...
+
+    def tmp(self, sandbox_id: str) -> str:
+        """Path of the directory seen as /tmp."""
+        ...
+
+    def record_directory(self, sandbox_id: str, execution_id: str) -> str:
+        """Path of an execution's record directory."""
+        ...
+
+    async def read_output(
+        self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
+    ) -> bytes:
+        """Bytes of a spool."""
+        ...
+
+
+class Uids(Protocol):
+    """Host uids for sandboxes."""
+
+    async def take(self, sandbox_id: str) -> int:
+        """A uid that nobody else has. Raises CapacityExceeded."""
+        ...
+
+    async def give_back(self, uid: int) -> bool:
+        """Free it once no process has it; False when one still does."""
+        ...
+
+    async def reclaim(self, uid: int, sandbox_id: str) -> None:
+        """Hold again a uid taken by an earlier daemon."""
+        ...
+
+
+class Store(Protocol):
+    """Records of sandboxes and executions on disk."""
+
+    async def save_sandbox(self, sandbox: Sandbox) -> None:
+        """Write whole or not at all. Raises HostDiskFull."""
+        ...
+
+    async def save_execution(self, execution: Execution) -> None:
+        """Write whole or not at all. Raises HostDiskFull."""
+        ...
+
+    async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
+        """Everything that is there; unreadable records are reported and set aside."""
+        ...
+
+
+def no_output() -> tuple[OutputSummary, OutputSummary]:
+    """Nothing printed."""
+    return OutputSummary(), OutputSummary()
+
+
+Details = Mapping[str, Any]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Human quantities at the edges: bytes (base 1024), durations, cores. Inside: plain numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_BYTE_SUFFIXES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+# systemd.time(7), the units that make sense for a limit.
+_SECONDS = {
+    "us": 1e-6, "usec": 1e-6,
+    "ms": 1e-3, "msec": 1e-3,
+    "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
+    "m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0,
+    "w": 604800.0, "week": 604800.0, "weeks": 604800.0,
+}  # fmt: skip
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*[a-z]*\s*)+", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII)
+_MAX_TEXT = 64
+
+# cgroup and systemd numbers are 64 bit; one bit of margin keeps every sum of two in range.
+MAX_BYTES = 1 << 62
+MAX_SECONDS = 10 * 366 * 86400.0
+MAX_CPUS = 8192.0
+
+
+def parse_bytes(value: int | str) -> int:
+    """Bytes from an integer or a string such as "512M" (base 1024).
+
+    Returns 1..2**62. Raises ValueError with the reason for anything else.
+    """
+    if isinstance(value, str):
+        match = _BYTES.fullmatch(value.strip()[:_MAX_TEXT])
+        if match is None:
+            raise ValueError('not a size: use bytes or a string such as "512M"')
+        number = float(match[1]) * _BYTE_SUFFIXES[match[2].upper()]
+        amount = int(match[1]) * _BYTE_SUFFIXES[match[2].upper()] if match[1].isdigit() else number
+        if amount != int(amount):
+            raise ValueError("not a whole number of bytes")
+        value = int(amount)
+    if not 1 <= value <= MAX_BYTES:
+        raise ValueError("must be at least 1 byte and at most 2**62 bytes")
+    return value
+
+
+def parse_seconds(value: float | str) -> float:
+    """Seconds from a number or a systemd-style string such as "90s" or "1h 30min".
+
+    Returns a finite number above 0 and at most ten years. Raises ValueError otherwise.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) > _MAX_TEXT or not _DURATION.fullmatch(text):
+            raise ValueError('not a duration: use seconds or a string such as "90s"')
+        total = 0.0
+        for number, unit in _DURATION_PART.findall(text):
+            if unit not in _SECONDS:
+                raise ValueError(f"unknown unit of time {unit!r}")
+            total += float(number) * _SECONDS[unit]
+        value = total
+    return _positive(float(value), MAX_SECONDS, "seconds")
+
+
+def parse_cpus(value: float | str) -> float:
+    """Cores from a number or a percent string such as "150%"; returns 0.01..8192."""
+    if isinstance(value, str):
+        text = value.strip()
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text[:_MAX_TEXT], re.ASCII)
+        if match is None:
+            raise ValueError('not a number of cores: use 1.5 or "150%"')
+        value = float(match[1]) / (100.0 if match[2] else 1.0)
+    cores = _positive(float(value), MAX_CPUS, "cores")
+    if cores < 0.01:
+        raise ValueError("must be at least 0.01 cores")
+    return cores
+
+
+def _positive(value: float, maximum: float, unit: str) -> float:
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError("must be a finite number above 0")
+    if value > maximum:
+        raise ValueError(f"must be at most {maximum:g} {unit}")
+    return value
+
+
+def format_bytes(value: int) -> str:
+    """Bytes for people: "256 MiB", "1.5 GiB", "17 B"."""
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            break
+        amount /= 1024
+    else:
+        unit = "TiB"
+    return f"{amount:.0f} {unit}" if amount == int(amount) else f"{amount:.1f} {unit}"

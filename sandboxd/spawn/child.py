@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forks the command's process: pipes before the fork, a verdict by a close-on-exec pipe after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from sandboxd.cgroup import job as job_cgroup
+from sandboxd.isolation import enter
+
+_EXEC_SECONDS = 60.0
+
+
+class ChildFailed(Exception):  # noqa: N818 - named for the state
+    """Raised when the command could not be started; the child is gone."""
+
+    def __init__(self, step: str, errno: int, text: str) -> None:
+        super().__init__(f"{step}: {text}")
+        self.step = step
+        self.errno = errno
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A running command: read ends of its output, write end of its input."""
+
+    pid: int
+    outputs: tuple[int, ...]
+    input_fd: int | None
+
+
+def start_child(
+    spec: dict[str, Any], stdin_fd: int | None, *, pid_namespace: bool, job: str | None
+) -> Child:
+    """Fork, and return once the command's exec succeeded.
+
+    stdin_fd: None gives /dev/null, else the command reads from a pipe the shim feeds.
+    Raises ChildFailed.
+    """
+    out_read, out_write = os.pipe2(os.O_CLOEXEC)
+    err_read, err_write = (None, out_write) if spec["merge_output"] else os.pipe2(os.O_CLOEXEC)
+    if stdin_fd is None:
+        in_read, in_write = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), None
+    else:
+        in_read, in_write = os.pipe2(os.O_CLOEXEC)
+    if spec["uid"] is not None:
+        # Else opening /dev/stdout by name is refused after setuid.
+        for fd in {out_write, err_write, in_read} if stdin_fd is not None else {out_write, err_write}:
+            os.fchown(fd, spec["uid"], spec["gid"])
+    error_read, error_write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        stdio = (in_read, out_write, err_write)
+        _child({**spec, "pid_namespace": pid_namespace}, stdio, error_write, job)
+    for fd in {in_read, out_write, err_write, error_write}:
+        os.close(fd)
+    _await_exec(pid, error_read)
+    outputs = (out_read,) if err_read is None else (out_read, err_read)
+    return Child(pid, outputs, in_write)
+
+
+def _child(
+    spec: dict[str, Any], stdio: tuple[int, int, int], error_fd: int, job: str | None
+) -> NoReturn:
+    failure = {"step": "internal", "errno": 0, "text": "the child ended before exec"}
+    try:
+        if job is not None:
+            job_cgroup.join(job)
+        # Hosts whose root lacks CAP_SYS_RESOURCE refuse some values; the shim names that.
+        with suppress(PermissionError):
+            enter.raise_oom_score()
+        enter.enter_and_exec(spec, _above_stdio(stdio), keep_fd=error_fd)
+    except enter.EnterFailed as exc:
+        failure = {"step": exc.step, "errno": exc.errno, "text": str(exc)}
+    except BaseException as exc:  # noqa: BLE001 - whatever it is, the shim must hear of it
+        failure["text"] = f"{type(exc).__name__}: {exc}"
+    finally:
+        os.write(error_fd, json.dumps(failure).encode()[:4096])
+        os._exit(125)
+
+
+def _above_stdio(stdio: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The same files at descriptors that the dup2 onto 0-2 cannot overwrite."""
+    high = [os.dup(fd) for fd in stdio] if min(stdio) <= 2 else list(stdio)
+    while min(high) <= 2:
+        high = [os.dup(fd) for fd in high]
+    return (high[0], high[1], high[2])
+
+
+def _await_exec(pid: int, error_fd: int) -> None:
+    """Return when the pipe closed by exec; raise ChildFailed with what the child wrote."""
+    try:
+        poller = select.poll()
+        poller.register(error_fd, select.POLLIN | select.POLLHUP)
+        # An exec from a dead network file system, or a set-up stuck in the kernel, must not hold us.
+        answer = os.read(error_fd, 4096) if poller.poll(int(_EXEC_SECONDS * 1000)) else None
+    finally:
+        os.close(error_fd)
+    if answer == b"":
+        return
+    os.kill(pid, signal.SIGKILL)
+    if answer is None:
+        raise ChildFailed("exec", 0, f"the exec did not happen within {_EXEC_SECONDS:g} seconds")
+    os.waitpid(pid, 0)
+    failure = json.loads(answer)
+    raise ChildFailed(failure["step"], failure["errno"], failure["text"])

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies a command's output to its spool files, with an exact cap, and its input from a file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_CHUNK = 64 * 1024
+
+
+class OutputStream:
+    """One pipe from the command and the spool it is copied to.
+
+    Keeps exactly the first `cap` bytes. A full disk loses bytes and is remembered in `error`;
+    the command is never stopped by it.
+    """
+
+    def __init__(self, pipe_fd: int, spool_path: str, cap: int) -> None:
+        self.fd = pipe_fd
+        self.size_bytes = 0
+        self.truncated = False
+        self.error: str | None = None
+        self._cap = cap
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._spool = os.open(spool_path, flags, 0o600)
+        os.set_blocking(pipe_fd, False)
+
+    def copy(self) -> bool:
+        """Copy what is there, at most one chunk; False at the end of the stream."""
+        try:
+            data = os.read(self.fd, _CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        room = self._cap - self.size_bytes
+        if len(data) > room:
+            self.truncated = True
+            data = data[:room]
+        self._keep(data)
+        return True
+
+    def _keep(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                written = os.write(self._spool, view)
+                self.size_bytes += written
+                view = view[written:]
+        except OSError as exc:
+            self.error = exc.strerror
+            self.truncated = True
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self.fd)
+        os.close(self._spool)
+
+    def facts(self) -> dict[str, Any]:
+        """For the record."""
+        return {"size": self.size_bytes, "truncated": self.truncated, "error": self.error}
+
+
+class InputFeed:
+    """Writes the contents of a file into the command's standard input pipe, then closes it."""
+
+    def __init__(self, source_fd: int, pipe_fd: int) -> None:
+        self.fd = pipe_fd
+        self._source = source_fd
+        self._offset = 0
+        os.set_blocking(pipe_fd, False)
+
+    def copy(self) -> bool:
+        """Write one chunk; False when all is written or nobody reads any more."""
+        data = os.pread(self._source, _CHUNK, self._offset)
+        if not data:
+            return False
+        try:
+            self._offset += os.write(self.fd, data)
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close both ends; the command sees the end of its input."""
+        os.close(self.fd)
+        os.close(self._source)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and messages that daemon, spawner and shim exchange. Standard library only.
+
+Wire: JSON objects, one a packet, on SOCK_SEQPACKET Unix sockets; language-neutral, so that a
+spawner or shim in another language can take a Python one's place.
+
+An execution's record directory, root's alone:
+  start.json   the shim's pid, start time and boot, written before it reports "ready"
+  stdout, stderr   the output spools
+  record.json  the raw facts of the end, written before the shim exits
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from typing import Any
+
+PROTOCOL = 1
+
+START_FILE = "start.json"
+RECORD_FILE = "record.json"
+STDOUT_FILE = "stdout"
+STDERR_FILE = "stderr"
+
+# A packet holds no command, no output and no path: far below any socket buffer.
+MAX_PACKET_BYTES = 16 * 1024
+MAX_SPEC_BYTES = 8 * 1024 * 1024
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """One packet."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def decode(packet: bytes) -> dict[str, Any]:
+    """The object in a packet; raises ValueError for anything else."""
+    message = json.loads(packet)
+    if not isinstance(message, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - a bad value from the wire
+    return message
+
+
+def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
+    """Write a file whole or not at all: temporary name, then rename(2)."""
+    path = os.path.join(directory, name)
+    temporary = f"{path}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(json.dumps(value, separators=(",", ":")).encode())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read_json(directory: str, name: str) -> dict[str, Any] | None:
+    """A file written by `write_json`, None where there is none."""
+    try:
+        with open(os.path.join(directory, name), "rb") as file:
+            return decode(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The uid at the other end of a Unix socket (SO_PEERCRED, unix(7))."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)
+
+
+def process_start_time(pid: int) -> int:
+    """Start time in clock ticks since boot (proc_pid_stat(5), field 22): tells a pid's reuse."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

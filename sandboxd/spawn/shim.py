@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim: trusted parent of one execution. Forked from the spawner, root where that is.
+
+Theory of operation. The shim is PID 1 of the execution's pid namespace (else a subreaper). It
+reports "ready" on its control socket and waits: the daemon now puts it into the execution's scope,
+then says "go"; the end of that connection before "go" means abort. It forks the child, which gives
+everything up (isolation/enter.py) and becomes the command; the shim checks that from outside and
+reports "started". It then copies output to the spools, feeds input, keeps time and waits for the
+first thing that ends the execution: the main process's end, a limit or an order to kill. That sets
+the reason once. It kills what is left, drains the pipes for a bounded time, reads the counters
+while its own scope still exists, writes the record, rings the doorbell and exits. Connections may
+come and go: a new daemon connects to the same socket. Nothing that comes from inside is trusted:
+pipes are read as bytes, the rest is asked from the kernel.
+
+It imports little, since every execution pays for it, and never forks once the command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from sandboxd.cgroup import counters
+from sandboxd.cgroup import job as job_cgroup
+from sandboxd.isolation import linux, verify
+from sandboxd.spawn import records
+from sandboxd.spawn.child import ChildFailed, start_child
+from sandboxd.spawn.control import Control
+from sandboxd.spawn.pump import InputFeed, OutputStream
+from sandboxd.spawn.tree import Tree, children_cpu_seconds, wake_on_signals
+
+_GO_SECONDS = 120.0
+_KILL_SECONDS = 5.0
+_DRAIN_SECONDS = 0.5
+_CPU_CHECK_SECONDS = 0.1
+_IN = select.POLLIN | select.POLLHUP
+
+
+def run(
+    spec: dict[str, Any], listener: socket.socket, stdin_fd: int | None, *, pid_namespace: bool
+) -> NoReturn:
+    """Live as the shim of one execution; never returns. The caller has closed all other fds."""
+    status = 1
+    try:
+        Shim(spec, listener, stdin_fd, pid_namespace=pid_namespace).live()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+class Shim:
+    """One execution."""
+
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        listener: socket.socket,
+        stdin_fd: int | None,
+        *,
+        pid_namespace: bool,
+    ) -> None:
+        self._spec = spec
+        self._directory: str = spec["record_directory"]
+        self._stdin_fd = stdin_fd
+        self._pid_namespace = pid_namespace
+        self._poll = select.poll()
+        self._control = Control(listener, self._poll)
+        self._scope: str | None = None
+        self._job: str | None = None
+        self._baseline: dict[str, int | None] = {}
+        self._memory_events_fd = -1
+        self._outputs: list[OutputStream] = []
+        self._input: InputFeed | None = None
+        self._reason: str | None = None
+        self._kill_code: str | None = None
+        self._stopping_for: str | None = None
+        self._term_deadline: float | None = None
+        self._frozen_since: float | None = None
+
+    def live(self) -> None:
+        """From "ready" to the record."""
+        self._prepare()
+        if not self._wait_for_go():
+            return
+        try:
+            self._begin()
+        except ChildFailed as exc:
+            self._control.send({"event": "failed", "step": exc.step, "errno": exc.errno,
+                                "text": exc.text})  # fmt: skip
+            return
+        self._control.greeting = {"event": "started"}
+        self._control.send(self._control.greeting)
+        self._run_until_reason()
+        self._end()
+
+    # -- before the command
+
+    def _prepare(self) -> None:
+        os.setsid()
+        os.chdir("/")
+        os.umask(0o077)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        self._wakeup_fd = wake_on_signals(signal.SIGCHLD)
+        if not self._pid_namespace:
+            linux.become_subreaper()
+        self._missing = _be_spared()
+        pid = os.readlink("/proc/self")
+        records.write_json(
+            self._directory,
+            records.START_FILE,
+            {
+                "protocol": records.PROTOCOL,
+                "pid": int(pid),
+                "start_time": records.process_start_time(int(pid)),
+                "boot_id": records.boot_id(),
+                "pid_namespace": self._pid_namespace,
+                "missing": self._missing,
+            },
+        )
+        self._poll.register(self._wakeup_fd, select.POLLIN)
+
+    def _wait_for_go(self) -> bool:
+        """Whether to go on; False = the daemon went away or said otherwise."""
+        self._control.greeting = {"event": "ready", "pid_namespace": self._pid_namespace,
+                                  "missing": self._missing}  # fmt: skip
+        deadline = time.monotonic() + _GO_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            for fd, events in self._poll.poll(int(left * 1000) + 1):
+                for order in self._control.handle(fd, events):
+                    if order.get("op") == "go":
+                        self._control.greeting = None
+                        return True
+            if self._control.was_left:
+                return False
+        return False
+
+    def _begin(self) -> None:
+        self._tree = Tree(pid_namespace=self._pid_namespace, job=None)
+        if self._spec["cgroup"]:
+            own = counters.own_cgroup()
+            if own is None or not own.endswith(self._spec["unit"]):
+                raise ChildFailed("scope", 0, f"the shim is in {own}, not in its scope")
+            self._scope = counters.ROOT + own
+            self._baseline = counters.baseline(self._scope)
+            job_cgroup.set_oom_group(self._scope)
+            self._job = job_cgroup.make(self._scope)
+            self._tree = Tree(pid_namespace=self._pid_namespace, job=self._job)
+        child = start_child(
+            self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
+        )
+        self._started = time.monotonic()
+        self._deadline = self._started + self._spec["timeout_seconds"]
+        self._tree.main_pid = child.pid
+        self._check_privileges(child.pid)
+        cap = self._spec["max_output_bytes"]
+        names = (records.STDOUT_FILE, records.STDERR_FILE)
+        for pipe, name in zip(child.outputs, names, strict=False):
+            stream = OutputStream(pipe, os.path.join(self._directory, name), cap)
+            self._outputs.append(stream)
+            self._poll.register(pipe, _IN)
+        self._open_streams = list(self._outputs)
+        if child.input_fd is not None and self._stdin_fd is not None:
+            self._input = InputFeed(self._stdin_fd, child.input_fd)
+            self._poll.register(child.input_fd, select.POLLOUT)
+        if self._scope is not None:
+            path = os.path.join(self._scope, "memory.events")
+            self._memory_events_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._poll.register(self._memory_events_fd, select.POLLPRI)
+
+    def _check_privileges(self, pid: int) -> None:
+        pidfd = os.pidfd_open(pid)
+        try:
+            left = verify.privileges_left(verify.host_pid(pidfd), self._spec["uid"])
+        finally:
+            os.close(pidfd)
+        if left is not None:
+            self._tree.kill(timeout_seconds=_KILL_SECONDS)
+            raise ChildFailed("verify", 0, left)
+
+    # -- while it runs
+
+    def _run_until_reason(self) -> None:
+        while self._reason is None:
+            for fd, events in self._poll.poll(self._poll_milliseconds()):
+                self._handle(fd, events)
+            if self._reason is None:
+                self._check_time()
+
+    def _handle(self, fd: int, events: int) -> None:
+        stream = next((s for s in self._open_streams if s.fd == fd), None)
+        if stream is not None:
+            self._copy(stream)
+        elif self._input is not None and fd == self._input.fd:
+            if not self._input.copy():
+                self._close_input()
+        elif fd == self._wakeup_fd:
+            os.read(fd, 4096)
+            self._tree.reap()
+            if self._tree.main_status is not None:
+                self._set_reason("exited")
+        elif fd == self._memory_events_fd:
+            # The read arms the next notification (kernfs), so it comes before the judgement.
+            if counters.parse_keys(os.pread(fd, 4096, 0).decode())["oom_kill"] > 0:
+                self._set_reason("oom")
+        else:
+            for order in self._control.handle(fd, events):
+                self._obey(order)
+
+    def _copy(self, stream: OutputStream) -> None:
+        if not stream.copy():
+            # A closed pipe stays readable for poll(2): watching it on would spin.
+            self._poll.unregister(stream.fd)
+            self._open_streams.remove(stream)
+        elif stream.truncated and stream.error is None:
+            self._set_reason("output")
+
+    def _close_input(self) -> None:
+        if self._input is not None:
+            self._poll.unregister(self._input.fd)
+            self._input.close()
+            self._input = None
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        match order.get("op"):
+            case "kill":
+                grace = float(order["grace_seconds"])
+                self._kill_code = self._kill_code or order["code"]
+                self._stop("killed", grace if self._frozen_since is None else 0.0)
+            case "signal":
+                os.kill(self._tree.main_pid, int(order["signal"]))
+            case "freeze":
+                if self._frozen_since is None:
+                    self._frozen_since = time.monotonic()
+                    done = self._tree.freeze(timeout_seconds=1.0)
+                    self._control.send({"event": "frozen", "complete": done})
+            case "thaw":
+                self._thaw()
+                self._control.send({"event": "thawed"})
+            case "scope-changed" if self._scope is not None:
+                # SetUnitProperties on a scope writes OOMPolicy's own value again (systemd 257).
+                job_cgroup.set_oom_group(self._scope)
+            case "timeout":
+                self._deadline += float(order["timeout_seconds"]) - self._spec["timeout_seconds"]
+
+    def _thaw(self) -> None:
+        if self._frozen_since is not None:
+            self._deadline += time.monotonic() - self._frozen_since
+            self._frozen_since = None
+            self._tree.thaw()
+
+    def _poll_milliseconds(self) -> int | None:
+        if self._frozen_since is not None:
+            return None
+        wait = self._deadline - time.monotonic()
+        if self._term_deadline is not None:
+            wait = min(wait, self._term_deadline - time.monotonic())
+        if self._spec["cpu_seconds"] is not None and self._scope is not None:
+            wait = min(wait, _CPU_CHECK_SECONDS)
+        return max(0, int(wait * 1000) + 1)
+
+    def _check_time(self) -> None:
+        now = time.monotonic()
+        if self._frozen_since is not None:
+            return
+        if self._term_deadline is not None:
+            if now >= self._term_deadline:
+                self._set_reason(str(self._stopping_for))
+        elif now >= self._deadline:
+            self._stop("timeout", self._spec["kill_grace_seconds"])
+        if self._spec["cpu_seconds"] is not None and self._scope is not None:
+            used = counters.key(self._scope, "cpu.stat", "usage_usec") or 0
+            if used / 1e6 >= self._spec["cpu_seconds"]:
+                self._set_reason("cpu_time")
+
+    def _stop(self, reason: str, grace_seconds: float) -> None:
+        """End the command for `reason`: at once, or by SIGTERM first and a deadline."""
+        self._stopping_for = self._stopping_for or reason
+        if grace_seconds <= 0:
+            self._set_reason(self._stopping_for)
+        elif self._term_deadline is None:
+            self._tree.signal(signal.SIGTERM)
+            self._term_deadline = time.monotonic() + grace_seconds
+
+    def _set_reason(self, reason: str) -> None:
+        if self._reason is None:
+            # An exit after our SIGTERM is that order's doing.
+            self._reason = self._stopping_for or reason if reason == "exited" else reason
+
+    # -- the end
+
+    def _end(self) -> None:
+        wall = time.monotonic() - self._started
+        kill_complete = self._tree.kill(timeout_seconds=_KILL_SECONDS)
+        self._drain()
+        user, system = children_cpu_seconds()
+        record = {
+            "protocol": records.PROTOCOL,
+            "reason": self._reason,
+            "kill_code": self._kill_code,
+            "wait_status": self._tree.main_status,
+            "wall_seconds": wall,
+            "finished_at": time.time(),
+            "kill_complete": kill_complete,
+            "leftovers_killed": self._tree.killed_count,
+            "cpu_user_seconds": user,
+            "cpu_system_seconds": system,
+            "streams": [stream.facts() for stream in self._outputs],
+            "baseline": self._baseline,
+            "counters": counters.final(self._scope) if self._scope is not None else None,
+        }
+        records.write_json(self._directory, records.RECORD_FILE, record)
+        self._control.send({"event": "ended"})
+
+    def _drain(self) -> None:
+        """Read what is still in the pipes. Another execution may hold a write end: bounded."""
+        poller = select.poll()
+        for stream in self._open_streams:
+            poller.register(stream.fd, _IN)
+        left = list(self._open_streams)
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while left and (seconds := deadline - time.monotonic()) > 0:
+            for fd, _ in poller.poll(int(seconds * 1000) + 1):
+                stream = next(s for s in left if s.fd == fd)
+                if not stream.copy() or stream.truncated:
+                    poller.unregister(fd)
+                    left.remove(stream)
+
+
+def _be_spared() -> list[str]:
+    """Outlive the command under memory and CPU pressure; names what this host does not allow."""
+    missing = []
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("-1000")
+    except PermissionError:
+        missing.append("oom_score_adj")
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    except PermissionError:
+        missing.append("priority")
+    return missing

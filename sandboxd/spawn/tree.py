@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All processes of one execution: signalled, killed, stopped and reaped without ever forking.
+
+Under a fork bomb a fork of ours can wait for seconds inside the kernel, a signal cannot. In a pid
+namespace kill(-1) by its PID 1 reaches exactly the execution and is atomic against fork (kill(2));
+without one the subreaper walks its descendants until none is left.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from contextlib import suppress
+
+from sandboxd.cgroup import job as job_cgroup
+
+_PASS_SECONDS = 0.0005
+
+
+class Tree:
+    """The execution's processes as its shim sees them."""
+
+    def __init__(self, *, pid_namespace: bool, job: str | None) -> None:
+        self._pid_namespace = pid_namespace
+        self._job = job
+        self.main_pid = 0
+        self.main_status: int | None = None
+        self.killed_count = 0
+        self._killing = False
+
+    def reap(self) -> bool:
+        """Collect whoever ended; False when no child is left at all (ECHILD)."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.main_pid:
+                self.main_status = status
+            elif self._killing and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9:
+                self.killed_count += 1
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process."""
+        if self._pid_namespace:
+            with suppress(ProcessLookupError):
+                os.kill(-1, number)
+            return
+        for pid in _descendants():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self, *, timeout_seconds: float) -> bool:
+        """SIGKILL everything and reap it; whether nothing was left within the timeout."""
+        self._killing = True
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            if self._job is not None:
+                job_cgroup.kill(self._job)
+            self.signal(signal.SIGKILL)
+            if not self.reap():
+                return True
+            if time.monotonic() > deadline:
+                return False
+            # The dying need the processor that a busy loop would take from them.
+            time.sleep(_PASS_SECONDS)
+
+    def freeze(self, *, timeout_seconds: float) -> bool:
+        """Stop every process; whether all are known to stand still."""
+        if self._job is not None:
+            return job_cgroup.freeze(self._job, timeout_seconds=timeout_seconds)
+        self.signal(signal.SIGSTOP)
+        return True
+
+    def thaw(self) -> None:
+        """Let every process go on."""
+        if self._job is not None:
+            job_cgroup.thaw(self._job)
+        else:
+            self.signal(signal.SIGCONT)
+
+
+def children_cpu_seconds() -> tuple[float, float]:
+    """User and system time of all children reaped so far."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime, usage.ru_stime
+
+
+def _descendants() -> list[int]:
+    found: list[int] = []
+    todo = [os.getpid()]
+    while todo:
+        for child in _children(todo.pop()):
+            found.append(child)
+            todo.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    # A process may end between the listing and the read: its children then hang from the shim.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                    children += [int(word) for word in file.read().split()]
+    return children
+
+
+def wake_on_signals(*numbers: int) -> int:
+    """A pipe that becomes readable when one of the signals arrives."""
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return read_fd
