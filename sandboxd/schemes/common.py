@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds an execution the same way under every scheme: its rlimits and its shim."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+
+from sandboxd.model import EnforcedBy, Enforcement, Limits
+
+_INFINITY = resource.RLIM_INFINITY
+# The kernel's own defaults for a fresh login (include/uapi/linux/resource.h and mqueue.h): they
+# are set by name, since the daemon's own may have been raised by its service manager.
+_STACK_BYTES = 8 << 20
+_LOCKED_BYTES = 8 << 20
+_MESSAGE_QUEUE_BYTES = 819200
+
+
+def rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
+    """resource-module name -> (soft, hard) that every command gets."""
+    return {
+        "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
+        "RLIMIT_FSIZE": (limits.file_size_bytes, limits.file_size_bytes),
+        "RLIMIT_CORE": (0, 0),
+        "RLIMIT_STACK": (_STACK_BYTES, _INFINITY),
+        "RLIMIT_NPROC": (_INFINITY, _INFINITY),
+        "RLIMIT_MEMLOCK": (_LOCKED_BYTES, _LOCKED_BYTES),
+        "RLIMIT_MSGQUEUE": (_MESSAGE_QUEUE_BYTES, _MESSAGE_QUEUE_BYTES),
+        "RLIMIT_NICE": (0, 0),
+        "RLIMIT_RTPRIO": (0, 0),
+    }
+
+
+def enforcement() -> Mapping[str, Enforcement]:
+    """Who holds the limits that no cgroup and no supervisor is needed for; and the disk."""
+    shim = EnforcedBy.SUPERVISOR
+    kernel = EnforcedBy.KERNEL
+    return {
+        "disk_bytes": Enforcement(
+            EnforcedBy.NONE, "nothing holds the sum; RLIMIT_FSIZE bounds each file"
+        ),
+        "timeout_seconds": Enforcement(shim, "the execution's shim, by its own clock"),
+        "cpu_seconds": Enforcement(shim, "the execution's shim, from its counters"),
+        "max_output_bytes": Enforcement(shim, "the execution's shim, which copies the output"),
+        "open_files": Enforcement(kernel, "RLIMIT_NOFILE of each process"),
+        "file_size_bytes": Enforcement(kernel, "RLIMIT_FSIZE of each file"),
+    }
