@@ -93,6 +93,7 @@ class LaunchRequest:
     cwd: str
     record_directory: str
     tmp_directory: str
+    private_mounts: bool
 
 
 class Launcher(Protocol):

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine is asked for and what it reports: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandboxd.model import Command, EnforcedBy, Enforcement, LimitChanges, Limits, SchemeName
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRequest:
+    """A sandbox as asked for; None = the server's default."""
+
+    name: str | None = None
+    limits: LimitChanges = field(default_factory=LimitChanges)
+    require: tuple[str, ...] = ()
+    require_by: EnforcedBy | None = None
+    isolation: str | None = None
+    network: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    lifetime_seconds: float | None = None
+    idle_timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRequest:
+    """An execution as asked for."""
+
+    command: Command
+    limits: LimitChanges = field(default_factory=LimitChanges)
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationReport:
+    """One isolation level on this host: available, or what it lacks."""
+
+    available: bool
+    detail: str
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """What this daemon can do here and how much of it is taken."""
+
+    version: str
+    instance_id: str
+    scheme: SchemeName
+    reason: str
+    ready: bool
+    budget_bytes: int
+    reserve_bytes: int
+    committed_bytes: int
+    slots: int
+    limits: Limits
+    enforcement: Mapping[str, Enforcement]
+    isolation_levels: Mapping[str, IsolationReport]
+    cgroup_mode: str
+    cgroup_version: str
+    cgroup_detail: str
+    missing: tuple[str, ...]

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host uids for sandboxes, taken under a host-wide lock so that several daemons never share one.
+
+The default range lies above everything that systemd's UIDS-GIDS page gives to anybody. A claim is
+a file named after the uid in a directory that lives as long as the boot; its text says whose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import grp
+import os
+import pwd
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sandboxd.errors import CapacityExceeded
+
+DEFAULT_FIRST = 0x70000000
+DEFAULT_COUNT = 65536
+CLAIMS = "/run/sandboxd-uids"
+_TRIES = 256
+
+
+class UidRange:
+    """Takes uids from a range; fits ports.Uids."""
+
+    def __init__(
+        self,
+        owner: str,
+        *,
+        first: int = DEFAULT_FIRST,
+        count: int = DEFAULT_COUNT,
+        claims: str = CLAIMS,
+    ) -> None:
+        self._owner = owner
+        self._first = first
+        self._count = count
+        self._claims = claims
+
+    async def take(self, sandbox_id: str) -> int:
+        """A uid that no account, no live process and no other sandbox has."""
+        return await asyncio.to_thread(self._take, sandbox_id)
+
+    async def give_back(self, uid: int) -> bool:
+        """Free it once no process has it; False when one still does."""
+        return await asyncio.to_thread(self._give_back, uid)
+
+    async def reclaim(self, uid: int, sandbox_id: str) -> None:
+        """Hold again a uid taken by an earlier daemon; claims do not outlive the boot."""
+        with self._locked():
+            self._write_claim(uid, sandbox_id, os.O_CREAT | os.O_TRUNC)
+
+    def _take(self, sandbox_id: str) -> int:
+        busy = set(process_uids()) | _subordinate_ids()
+        with self._locked():
+            for _ in range(_TRIES):
+                uid = self._first + secrets.randbelow(self._count)
+                if uid in busy or _is_known(uid):
+                    continue
+                with suppress(FileExistsError):
+                    self._write_claim(uid, sandbox_id, os.O_CREAT | os.O_EXCL)
+                    return uid
+        raise CapacityExceeded(
+            f"cannot find a free uid in {self._first}..{self._first + self._count - 1}",
+            hint="release sandboxes or configure a wider range",
+        )
+
+    def _give_back(self, uid: int) -> bool:
+        with self._locked():
+            if uid in process_uids():
+                return False
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._claims, str(uid)))
+            return True
+
+    def _write_claim(self, uid: int, sandbox_id: str, flags: int) -> None:
+        path = os.path.join(self._claims, str(uid))
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+        with open(fd, "w", encoding="ascii") as file:
+            file.write(f"{self._owner} {sandbox_id}\n")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        os.makedirs(self._claims, mode=0o700, exist_ok=True)
+        fd = os.open(os.path.join(self._claims, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+class CallerUid:
+    """Without root every sandbox runs as the daemon's own uid."""
+
+    async def take(self, sandbox_id: str) -> int:
+        """The daemon's own."""
+        return os.getuid()
+
+    async def give_back(self, uid: int) -> bool:
+        """Nothing was taken."""
+        return True
+
+    async def reclaim(self, uid: int, sandbox_id: str) -> None:
+        """Nothing was taken."""
+
+
+def process_uids() -> set[int]:
+    """Owners of all processes. /proc/PID belongs to the euid (proc(5)); a process that is not
+    dumpable keeps its directory's owner."""
+    owners = set()
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    owners.add(entry.stat(follow_symlinks=False).st_uid)
+    return owners
+
+
+def _is_known(uid: int) -> bool:
+    with suppress(KeyError):
+        pwd.getpwuid(uid)
+        return True
+    with suppress(KeyError):
+        grp.getgrgid(uid)
+        return True
+    return False
+
+
+def _subordinate_ids() -> set[int]:
+    """Ids that subuid(5) and subgid(5) give to users' namespaces, as far as they are ours."""
+    ids: set[int] = set()
+    for path in ("/etc/subuid", "/etc/subgid"):
+        with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+            for line in file:
+                parts = line.strip().split(":")
+                if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
+                    first = max(int(parts[1]), DEFAULT_FIRST)
+                    ids.update(range(first, min(int(parts[1]) + int(parts[2]), first + (1 << 20))))
+    return ids

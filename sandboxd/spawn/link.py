@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's handle on one shim: orders, events, and the pidfd that tells its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.errors import ExecutionNotStarted, OperationTimedOut, SandboxdError, SchemeError
+from sandboxd.model import ErrorCode
+from sandboxd.outcome import Facts
+from sandboxd.spawn import reports
+from sandboxd.spawn.packets import Packets
+
+_READY_SECONDS = 30.0
+_START_SECONDS = 90.0
+_FREEZE_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
+
+_STEP_TEXT = {
+    "exec": "cannot execute the command",
+    "cwd": "cannot enter the working directory",
+}
+
+
+class ShimLost(SandboxdError):
+    """Raised when a shim ended in the middle of an order."""
+
+
+class ShimLink:
+    """One shim; fits ports.Shim."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        pid: int,
+        pidfd: int,
+        record_directory: str,
+        control_directory: str,
+        *,
+        pid_namespace: bool,
+    ) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self.pid_namespace = pid_namespace
+        self.missing: tuple[str, ...] = ()
+        self._record_directory = record_directory
+        self._control_directory = control_directory
+        self._events: dict[str, dict[str, Any]] = {}
+        self._changed = asyncio.Event()
+        self._connected = True
+        self._gone = asyncio.Event()
+        self._packets = Packets(connection, self._on_packet, self._on_end)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(pidfd, self._on_gone)
+
+    async def ready(self) -> None:
+        """Wait until the shim can be placed."""
+        event = await self._wait_for(("ready",), _READY_SECONDS)
+        if event is None:
+            raise SchemeError("cannot start the execution: its shim ended at once")
+        self.missing = tuple(event["missing"])
+
+    async def go(self) -> None:
+        """Start the command; returns after its exec. Raises ExecutionNotStarted."""
+        self._packets.send({"op": "go"})
+        event = await self._wait_for(("started", "failed"), _START_SECONDS)
+        if event is None:
+            raise SchemeError("cannot start the execution: its shim ended before the command ran")
+        if event["event"] == "failed":
+            step, number = str(event["step"]), int(event["errno"])
+            cause = os.strerror(number) if number else str(event["text"])
+            raise ExecutionNotStarted(
+                f"{_STEP_TEXT.get(step, f'cannot set up the command ({step})')}: {cause}",
+                details={"step": step, "errno": number, "cause": cause, "text": event["text"]},
+            )
+
+    async def abort(self) -> None:
+        """Give up before `go` (or after a failed one); returns when the shim is gone."""
+        self._packets.close()
+        self._connected = False
+        if not await self.gone(timeout_seconds=_EXIT_SECONDS):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            await self.gone(timeout_seconds=_EXIT_SECONDS)
+        self._forget()
+
+    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
+        """End the command; the end itself is told by `ended`."""
+        self._packets.send({"op": "kill", "code": code.value, "grace_seconds": grace_seconds})
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the main process."""
+        self._packets.send({"op": "signal", "signal": number})
+
+    async def freeze(self) -> None:
+        """Stop every process of the execution; its clock stands still."""
+        await self._order({"op": "freeze"}, "frozen")
+
+    async def thaw(self) -> None:
+        """Let it go on."""
+        await self._order({"op": "thaw"}, "thawed")
+
+    async def scope_changed(self) -> None:
+        """Tell it that its scope's properties were set anew."""
+        self._packets.send({"op": "scope-changed"})
+
+    async def ended(self) -> Facts | None:
+        """Wait for the end: the record, or None when the shim died without one."""
+        if await self._wait_for(("ended",), None) is None:
+            await self._gone.wait()
+        return reports.read_facts(self._record_directory)
+
+    async def gone(self, *, timeout_seconds: float) -> bool:
+        """Wait until the shim's process, and so its pid namespace, is gone."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._gone.wait()
+        except TimeoutError:
+            return False
+        self._forget()
+        return True
+
+    # -- private
+
+    async def _order(self, order: dict[str, Any], answer: str) -> None:
+        self._events.pop(answer, None)
+        self._packets.send(order)
+        # A shim that ended meanwhile has nothing left to stop.
+        await self._wait_for((answer, "ended"), _FREEZE_SECONDS)
+
+    async def _wait_for(
+        self, names: tuple[str, ...], timeout_seconds: float | None
+    ) -> dict[str, Any] | None:
+        """The first of these events, past or future; None when the shim left."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    for name in names:
+                        if name in self._events:
+                            return self._events[name]
+                    if not self._connected:
+                        return None
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError as exc:
+            raise OperationTimedOut(
+                f"cannot go on with the execution: its shim did not report {' or '.join(names)} "
+                f"within {timeout_seconds:g} seconds"
+            ) from exc
+
+    def _on_packet(self, event: dict[str, Any], fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        self._events[event["event"]] = event
+        self._changed.set()
+
+    def _on_end(self) -> None:
+        self._connected = False
+        self._changed.set()
+
+    def _on_gone(self) -> None:
+        self._loop.remove_reader(self.pidfd)
+        self._gone.set()
+
+    def _forget(self) -> None:
+        """Close what belongs to a shim that is gone; calling it twice is harmless."""
+        if self.pidfd >= 0 and self._gone.is_set():
+            os.close(self.pidfd)
+            self.pidfd = -1
+            self._packets.close()
+            shutil.rmtree(self._control_directory, ignore_errors=True)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between the engine's values and the JSON that shims read and write."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sandboxd.model import OutputSummary
+from sandboxd.outcome import Facts
+from sandboxd.ports import LaunchRequest
+from sandboxd.spawn import records
+
+
+def specification(request: LaunchRequest) -> dict[str, Any]:
+    """What spawn/shim.py and isolation/enter.py read."""
+    command, limits = request.execution.command, request.execution.limits
+    uid = request.sandbox.uid if os.getuid() == 0 else None
+    return {
+        "protocol": records.PROTOCOL,
+        "record_directory": request.record_directory,
+        "unit": request.execution.unit,
+        "cgroup": request.execution.unit is not None,
+        "argv": list(command.argv),
+        "env": dict(request.env),
+        "cwd": request.cwd,
+        "uid": uid,
+        "gid": uid,
+        "merge_output": command.merge_output,
+        "rlimits": {name: list(pair) for name, pair in request.rlimits.items()},
+        "timeout_seconds": limits.timeout_seconds,
+        "cpu_seconds": limits.cpu_seconds,
+        "max_output_bytes": limits.max_output_bytes,
+        "kill_grace_seconds": command.kill_grace_seconds,
+        "namespaces": request.private_mounts,
+        "tmp_dir": request.tmp_directory,
+        "shm_bytes": limits.memory_bytes,
+    }
+
+
+def read_facts(record_directory: str) -> Facts | None:
+    """The record a shim left; None when there is none."""
+    record = records.read_json(record_directory, records.RECORD_FILE)
+    if record is None:
+        return None
+    return Facts(
+        reason=record["reason"],
+        kill_code=record["kill_code"],
+        wait_status=record["wait_status"],
+        wall_seconds=record["wall_seconds"],
+        finished_at=record["finished_at"],
+        kill_complete=record["kill_complete"],
+        leftovers_killed=record["leftovers_killed"],
+        cpu_user_seconds=record["cpu_user_seconds"],
+        cpu_system_seconds=record["cpu_system_seconds"],
+        streams=tuple(
+            OutputSummary(stream["size"], stream["truncated"]) for stream in record["streams"]
+        ),
+        baseline=record["baseline"],
+        counters=record["counters"],
+    )
+
+
+def open_shim(start: dict[str, Any] | None) -> int | None:
+    """A pidfd of the live shim that wrote this start record; None when it is gone.
+
+    The pid alone could be another process' by now: boot and start time must agree.
+    """
+    if start is None or start["boot_id"] != records.boot_id():
+        return None
+    try:
+        pidfd = os.pidfd_open(start["pid"])
+    except ProcessLookupError:
+        return None
+    try:
+        same = records.process_start_time(start["pid"]) == start["start_time"]
+    except (FileNotFoundError, ProcessLookupError):
+        same = False
+    if not same:
+        os.close(pidfd)
+        return None
+    return pidfd

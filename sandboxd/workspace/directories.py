@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where sandboxes live on disk; fits ports.Workspaces.
+
+<state-dir>/sandboxes/<id>/       root's, 0711: a sandbox's uid may pass, not look
+    home/  tmp/                   the sandbox's, 0700
+    executions/<eid>/             root's, 0700: records and output spools
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandboxd.errors import ConfigError, HostDiskFull
+from sandboxd.model import Sandbox
+from sandboxd.workspace.removal import remove_tree
+
+# Mounted over inside every sandbox, so nothing below them can be reached from there.
+_COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
+
+
+class Directories:
+    """The state directory."""
+
+    def __init__(self, state_directory: str) -> None:
+        self._root = os.path.join(state_directory, "sandboxes")
+
+    def open(self) -> None:
+        """Make the root directory. Raises ConfigError where a sandbox's uid could not enter it."""
+        os.makedirs(self._root, mode=0o711, exist_ok=True)
+        if os.getuid() == 0:
+            _check_reachable(self._root)
+
+    async def create(self, sandbox: Sandbox) -> None:
+        """Home and tmp of a sandbox, owned by its uid."""
+        await asyncio.to_thread(self._create, sandbox.id, sandbox.uid)
+
+    async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
+        """The record directory of an execution."""
+        with _disk_full_named():
+            os.mkdir(self.record_directory(sandbox_id, execution_id), 0o700)
+
+    async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
+        """Record and output of an execution."""
+        await asyncio.to_thread(remove_tree, self.record_directory(sandbox_id, execution_id))
+
+    async def remove_contents(self, sandbox_id: str) -> None:
+        """Home and tmp, whatever is in them; records stay."""
+        await asyncio.to_thread(remove_tree, self.home(sandbox_id))
+        await asyncio.to_thread(remove_tree, self.tmp(sandbox_id))
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Everything of a sandbox."""
+        await asyncio.to_thread(remove_tree, self._path(sandbox_id))
+
+    def home(self, sandbox_id: str) -> str:
+        """Path of the home."""
+        return os.path.join(self._path(sandbox_id), "home")
+
+    def tmp(self, sandbox_id: str) -> str:
+        """Path of the directory seen as /tmp."""
+        return os.path.join(self._path(sandbox_id), "tmp")
+
+    def record_directory(self, sandbox_id: str, execution_id: str) -> str:
+        """Path of an execution's record directory."""
+        return os.path.join(self._path(sandbox_id), "executions", execution_id)
+
+    async def read_output(
+        self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
+    ) -> bytes:
+        """At most `size` bytes of a spool from `offset`; fewer at its end."""
+        path = os.path.join(self.record_directory(sandbox_id, execution_id), stream)
+        return await asyncio.to_thread(_read, path, offset, size)
+
+    def _path(self, sandbox_id: str) -> str:
+        return os.path.join(self._root, sandbox_id)
+
+    def _create(self, sandbox_id: str, uid: int) -> None:
+        with _disk_full_named():
+            os.mkdir(self._path(sandbox_id), 0o711)
+            os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
+            for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
+                os.mkdir(path, 0o700)
+                if os.getuid() == 0:
+                    os.chown(path, uid, uid)
+
+
+def _read(path: str, offset: int, size: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, size, offset)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _disk_full_named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise HostDiskFull(
+            f"cannot write to the state directory: {exc.strerror}",
+            hint="free space on its file system",
+            details={"errno": exc.errno, "path": exc.filename},
+        ) from exc
+
+
+def _check_reachable(root: str) -> None:
+    path = os.path.realpath(root)
+    if any(path == covered or path.startswith(f"{covered}/") for covered in _COVERED):
+        raise ConfigError(
+            f"cannot use {root} for state: sandboxes have a {path.split('/')[1]!r} of their own",
+            hint="use a directory below /var/lib",
+        )
+    while path != "/":
+        if not os.stat(path).st_mode & stat.S_IXOTH:
+            raise ConfigError(
+                f"cannot use {root} for state: sandboxes' uids cannot pass {path}",
+                hint=f"use another directory, or `chmod o+x {path}`",
+            )
+        path = os.path.dirname(path)

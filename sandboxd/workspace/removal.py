@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes a directory tree that a hostile program made.
+
+Constant memory and descriptors at any depth: every subdirectory is first renamed into the top
+one, so that no path and no recursion grows. Never follows a symbolic link. The tree's processes
+are gone, so nobody swaps entries meanwhile; even then only entries below the opened top are named.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(path: str) -> None:
+    """Remove `path` and all below it; nothing happens where it does not exist.
+
+    Raises OSError when something stays, for example on a read-only file system.
+    """
+    with suppress(FileNotFoundError):
+        top = os.open(path, _DIRECTORY)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
+        os.rmdir(path)
+
+
+def _empty(top: int) -> None:
+    serial = 0
+    while True:
+        directories = []
+        with os.scandir(top) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.name)
+                else:
+                    os.unlink(entry.name, dir_fd=top)
+        if not directories:
+            return
+        for name in directories:
+            serial = _flatten(top, name, serial)
+
+
+def _flatten(top: int, name: str, serial: int) -> int:
+    """Empty one directory below the top: files unlinked, directories moved up."""
+    directory = _open_directory(top, name)
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    serial = _move_up(directory, entry.name, top, serial)
+                else:
+                    os.unlink(entry.name, dir_fd=directory)
+    finally:
+        os.close(directory)
+    # Moving entries while reading a directory may skip some (readdir(3)): the caller comes again.
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=top)
+    return serial
+
+
+def _move_up(directory: int, name: str, top: int, serial: int) -> int:
+    while True:
+        serial += 1
+        target = f".removed-{serial}"
+        try:
+            os.stat(target, dir_fd=top, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(name, target, src_dir_fd=directory, dst_dir_fd=top)
+            return serial
+
+
+def _open_directory(top: int, name: str) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=top)
+    except PermissionError:
+        # Not root, and the directory's mode shuts out its own owner.
+        os.chmod(name, stat.S_IRWXU, dir_fd=top, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+        return os.open(name, _DIRECTORY, dir_fd=top)
