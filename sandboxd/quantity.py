@@ -18,7 +18,6 @@ _SECONDS = {
     "d": 86400.0, "day": 86400.0, "days": 86400.0,
     "w": 604800.0, "week": 604800.0, "weeks": 604800.0,
 }  # fmt: skip
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*[a-z]*\s*)+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII)
 _MAX_TEXT = 64
 
@@ -34,8 +33,9 @@ def parse_bytes(value: int | str) -> int:
     Returns 1..2**62. Raises ValueError with the reason for anything else.
     """
     if isinstance(value, str):
-        match = _BYTES.fullmatch(value.strip()[:_MAX_TEXT])
-        if match is None:
+        text = value.strip()
+        match = _BYTES.fullmatch(text)
+        if match is None or len(text) > _MAX_TEXT:
             raise ValueError('not a size: use bytes or a string such as "512M"')
         number = float(match[1]) * _BYTE_SUFFIXES[match[2].upper()]
         amount = int(match[1]) * _BYTE_SUFFIXES[match[2].upper()] if match[1].isdigit() else number
@@ -53,38 +53,46 @@ def parse_seconds(value: float | str) -> float:
     Returns a finite number above 0 and at most ten years. Raises ValueError otherwise.
     """
     if isinstance(value, str):
-        text = value.strip()
-        if len(text) > _MAX_TEXT or not _DURATION.fullmatch(text):
-            raise ValueError('not a duration: use seconds or a string such as "90s"')
-        total = 0.0
-        for number, unit in _DURATION_PART.findall(text):
-            if unit not in _SECONDS:
-                raise ValueError(f"unknown unit of time {unit!r}")
-            total += float(number) * _SECONDS[unit]
-        value = total
-    return _positive(float(value), MAX_SECONDS, "seconds")
+        value = _sum_of_parts(value.strip())
+    return _positive(value, MAX_SECONDS, "seconds")
 
 
 def parse_cpus(value: float | str) -> float:
     """Cores from a number or a percent string such as "150%"; returns 0.01..8192."""
     if isinstance(value, str):
         text = value.strip()
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text[:_MAX_TEXT], re.ASCII)
-        if match is None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text, re.ASCII)
+        if match is None or len(text) > _MAX_TEXT:
             raise ValueError('not a number of cores: use 1.5 or "150%"')
         value = float(match[1]) / (100.0 if match[2] else 1.0)
-    cores = _positive(float(value), MAX_CPUS, "cores")
+    cores = _positive(value, MAX_CPUS, "cores")
     if cores < 0.01:
         raise ValueError("must be at least 0.01 cores")
     return cores
 
 
+def _sum_of_parts(text: str) -> float:
+    """Part by part: one pattern for the whole takes exponential time to refuse "111...1!"."""
+    position, total = 0, 0.0
+    while position < len(text) or not text:
+        part = _DURATION_PART.match(text, position)
+        if part is None or len(text) > _MAX_TEXT:
+            raise ValueError('not a duration: use seconds or a string such as "90s"')
+        number, unit = part.groups()
+        if unit not in _SECONDS:
+            raise ValueError(f"unknown unit of time {unit!r}")
+        total += float(number) * _SECONDS[unit]
+        position = part.end()
+    return total
+
+
 def _positive(value: float, maximum: float, unit: str) -> float:
-    if not math.isfinite(value) or value <= 0:
+    # Compared before it is made a float: an int may be too large to become one.
+    if value != value or value in (math.inf, -math.inf) or value <= 0:
         raise ValueError("must be a finite number above 0")
     if value > maximum:
         raise ValueError(f"must be at most {maximum:g} {unit}")
-    return value
+    return float(value)
 
 
 def format_bytes(value: int) -> str:
