@@ -141,21 +141,30 @@ def stamp(wanted: str, python: Path) -> str:
 def read_stamps(venv: Path) -> dict[str, str]:
     try:
         stamps: dict[str, str] = json.loads((venv / "dev-stamps.json").read_text())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return {}
     return stamps
+
+
+def holds(venv: Path, wanted: str) -> bool:
+    return read_stamps(venv).get(wanted) == stamp(wanted, venv / "bin" / "python")
 
 
 def venv_python(wanted: str) -> Path:
     """Return the Python of a private venv that holds the set `wanted`; make or fill it first."""
     directory = private_directory()
+    # A checkout that is read-only for this user may have been set up by its owner.
+    for venv in (ROOT / ".venv", directory / ".venv"):
+        if holds(venv, wanted):
+            return venv / "bin" / "python"
     venv = directory / ".venv"
-    python = venv / "bin" / "python"
-    if read_stamps(venv).get(wanted) == stamp(wanted, python):
-        return python
-    directory.mkdir(parents=True, exist_ok=True)
     if directory != ROOT:
         say(f"the checkout {ROOT} is not writable: using {directory}")
+    require_venv_module()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"cannot make a place for the private venv: {error}") from error
     # Closed, and so unlocked, when this process ends or becomes the command.
     lock = os.open(directory, os.O_RDONLY)
     try:
@@ -163,15 +172,15 @@ def venv_python(wanted: str) -> Path:
     except BlockingIOError:
         say("waiting for another ./dev that is setting up")
         fcntl.flock(lock, fcntl.LOCK_EX)
-    stamps = read_stamps(venv)
-    if stamps.get(wanted) != stamp(wanted, python):
-        fill_venv(venv, python, wanted, stamps)
+    if not holds(venv, wanted):
+        fill_venv(venv, wanted)
     os.close(lock)
-    return python
+    return venv / "bin" / "python"
 
 
-def fill_venv(venv: Path, python: Path, wanted: str, stamps: dict[str, str]) -> None:
-    require_venv_module()
+def fill_venv(venv: Path, wanted: str) -> None:
+    python = venv / "bin" / "python"
+    stamps = read_stamps(venv)
     if stamps.get("python") != str(python.resolve()):
         say(f"making a private venv in {venv} with {sys.executable} {platform.python_version()}")
         checked([sys.executable, "-m", "venv", "--clear", str(venv)])

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`./dev` and its set-up, without installing anything."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import bootstrap
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REQUIRED = {
+    "run": PROJECT["dependencies"],
+    "test": PROJECT["optional-dependencies"]["test"],
+    "lint": PROJECT["optional-dependencies"]["lint"],
+}
+
+
+@pytest.fixture(scope="module")
+def dev() -> Any:
+    loader = SourceFileLoader("dev", str(ROOT / "dev"))
+    spec = importlib.util.spec_from_loader("dev", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make bootstrap see a checkout of its own, with one line in each requirements file."""
+    (tmp_path / "packaging").mkdir()
+    for name in bootstrap.SETS:
+        (tmp_path / f"packaging/requirements-{name}.txt").write_text(f"{name}==1\n")
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    monkeypatch.setattr(bootstrap, "checkout_is_writable", lambda: True)
+    monkeypatch.setattr(bootstrap, "require_venv_module", lambda: None)
+    return tmp_path
+
+
+def pins(name: str) -> dict[str, list[str]]:
+    """Return distribution -> hashes, of one requirements file."""
+    text = (ROOT / f"packaging/requirements-{name}.txt").read_text().replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return {words[0].partition("==")[0]: words[1:] for words in lines}
+
+
+class TestVersions:
+    @pytest.mark.parametrize("name", ["run", "test"])
+    def test_bounds_are_those_of_pyproject(self, name: str) -> None:
+        known = {"run": bootstrap.RUN_LIBRARIES, "test": bootstrap.TEST_LIBRARIES}[name]
+        assert {f"{lib.name}>={lib.oldest[0]}.{lib.oldest[1]}" for lib in known} == {
+            *REQUIRED[name]
+        }
+
+    @pytest.mark.parametrize("name", bootstrap.SETS)
+    def test_everything_required_is_pinned_in_its_file(self, name: str) -> None:
+        assert {re.split("[><=]", line)[0] for line in REQUIRED[name]} <= pins(name).keys()
+
+    @pytest.mark.parametrize("name", bootstrap.SETS)
+    def test_every_pin_has_hashes(self, name: str) -> None:
+        for hashes in pins(name).values():
+            assert hashes
+            assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", word) for word in hashes)
+
+    def test_files_add_to_each_other(self) -> None:
+        names = [distribution for name in bootstrap.SETS for distribution in pins(name)]
+        assert sorted(names) == sorted(set(names))
+
+    @pytest.mark.parametrize(
+        ("version", "is_new_enough"),
+        [("2.43.9", False), ("2.44", True), ("2.44.0rc1", True), ("3", True), (None, False)],
+    )
+    def test_too_old(
+        self, version: str | None, is_new_enough: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def installed(name: str) -> str:
+            if version is None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return version
+
+        monkeypatch.setattr(importlib.metadata, "version", installed)
+        library = bootstrap.Library("dbus-fast", (2, 44), "python3-dbus-fast")
+        assert bootstrap.too_old((library,)) == ([] if is_new_enough else [library])
+
+    @pytest.mark.parametrize(
+        ("release", "number"),
+        [
+            ({"ID": "debian", "VERSION_ID": "12"}, 12),
+            ({"ID": "debian", "VERSION_ID": "13"}, 13),
+            ({"ID": "debian", "VERSION_CODENAME": "sid"}, 99),
+            ({"ID": "ubuntu", "ID_LIKE": "debian", "VERSION_ID": "24.04"}, 0),
+        ],
+    )
+    def test_debian_release(
+        self, release: dict[str, str], number: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+        assert bootstrap.debian_release() == number
+
+
+class TestStamps:
+    def test_covers_the_files_of_its_set_only(self, checkout: Path) -> None:
+        python = Path("/usr/bin/python3")
+        before = {name: bootstrap.stamp(name, python) for name in bootstrap.SETS}
+        (checkout / "packaging/requirements-test.txt").write_text("test==2\n")
+        changed = {name for name in before if bootstrap.stamp(name, python) != before[name]}
+        assert changed == {"test", "lint"}
+
+    def test_covers_the_interpreter(self, checkout: Path, tmp_path: Path) -> None:
+        link = tmp_path / "python"
+        link.symlink_to("python3.11")
+        before = bootstrap.stamp("run", link)
+        link.unlink()
+        link.symlink_to("python3.13")
+        assert bootstrap.stamp("run", link) != before
+
+    def test_fills_the_venv_once(self, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        commands: list[list[str]] = []
+        monkeypatch.setattr(bootstrap, "checked", commands.append)
+        (checkout / ".venv").mkdir()
+        for _ in range(2):
+            assert bootstrap.venv_python("test") == checkout / ".venv/bin/python"
+        make, fill = commands
+        assert make[1:4] == ["-m", "venv", "--clear"]
+        assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(fill)
+        assert [Path(word).name for word in fill if word.endswith(".txt")] == [
+            "requirements-run.txt",
+            "requirements-test.txt",
+        ]
+        # A smaller set is there already, a larger one is added to the same venv.
+        bootstrap.venv_python("run")
+        assert len(commands) == 2
+        bootstrap.venv_python("lint")
+        assert commands[2][:4] == fill[:4]
+
+    def test_a_damaged_stamp_is_none(self, checkout: Path) -> None:
+        (checkout / ".venv").mkdir()
+        (checkout / ".venv/dev-stamps.json").write_text('{"run": ')
+        assert not bootstrap.holds(checkout / ".venv", "run")
+
+    def test_failed_pip_leaves_no_stamp(
+        self, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(command: list[str]) -> None:
+            raise bootstrap.SetupError("no network")
+
+        monkeypatch.setattr(bootstrap, "checked", fail)
+        with pytest.raises(bootstrap.SetupError, match="no network"):
+            bootstrap.venv_python("run")
+        assert not bootstrap.read_stamps(checkout / ".venv")
+
+    def test_read_only_checkout_uses_the_cache(
+        self,
+        checkout: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(bootstrap, "checkout_is_writable", lambda: False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        made = []
+        monkeypatch.setattr(bootstrap, "fill_venv", lambda venv, wanted: made.append(venv))
+        python = bootstrap.venv_python("run")
+        assert python.is_relative_to(tmp_path / "cache/sandboxd")
+        assert made == [python.parents[1]]
+        assert "not writable" in capsys.readouterr().err
+        environment = bootstrap.child_environment()
+        assert str(tmp_path / "cache") in environment["PYTEST_ADDOPTS"]
+        assert environment["RUFF_CACHE_DIR"].startswith(str(tmp_path / "cache"))
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("has_libraries", "debian", "is_root", "is_debians", "source"),
+        [
+            (True, 12, False, True, "system"),
+            (True, 13, True, True, "system"),
+            (False, 13, True, True, "apt"),
+            (False, 13, False, True, "venv"),
+            (False, 13, True, False, "venv"),
+            (False, 12, True, True, "venv"),
+            (False, 0, True, False, "venv"),
+        ],
+    )
+    def test_where_libraries_come_from(
+        self,
+        has_libraries: bool,
+        debian: int,
+        is_root: bool,
+        is_debians: bool,
+        source: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        installed: list[str] = []
+
+        def too_old(libraries: tuple[bootstrap.Library, ...]) -> list[bootstrap.Library]:
+            return [] if has_libraries or installed else list(libraries)
+
+        def apt_install(packages: list[str]) -> bool:
+            installed.extend(packages)
+            return True
+
+        monkeypatch.setattr(bootstrap, "too_old", too_old)
+        monkeypatch.setattr(bootstrap, "apt_install", apt_install)
+        monkeypatch.setattr(bootstrap, "debian_release", lambda: debian)
+        monkeypatch.setattr(bootstrap, "may_install_packages", lambda: is_root)
+        monkeypatch.setattr(bootstrap, "is_debians_python", lambda: is_debians)
+        monkeypatch.setattr(bootstrap, "venv_python", lambda wanted: Path("/venv/python"))
+        python = bootstrap.set_up("run")
+        assert python == ("/venv/python" if source == "venv" else sys.executable)
+        assert ("python3-aiohttp" in installed) == (source == "apt")
+
+    def test_failed_apt_falls_back_to_a_venv(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bootstrap, "too_old", list)
+        monkeypatch.setattr(bootstrap, "apt_install", lambda packages: False)
+        monkeypatch.setattr(bootstrap, "debian_release", lambda: 13)
+        monkeypatch.setattr(bootstrap, "may_install_packages", lambda: True)
+        monkeypatch.setattr(bootstrap, "is_debians_python", lambda: True)
+        monkeypatch.setattr(bootstrap, "venv_python", lambda wanted: Path("/venv/python"))
+        assert bootstrap.set_up("run") == "/venv/python"
+
+    def test_names_the_command_when_venv_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(bootstrap, "may_install_packages", lambda: False)
+        with pytest.raises(bootstrap.SetupError, match="apt-get install python3-venv"):
+            bootstrap.require_venv_module()
+
+
+class TestCommands:
+    def test_loads_in_old_pythons(self) -> None:
+        ast.parse((ROOT / "dev").read_text(), feature_version=(3, 8))
+
+    def test_becomes_a_newer_python(
+        self, dev: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, status in (("python3.13", 127), ("python3.12", 0)):
+            (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+        monkeypatch.setattr(sys, "version_info", (3, 9))
+        monkeypatch.setattr(sys, "argv", ["dev", "test", "-q"])
+        became: list[list[str]] = []
+        monkeypatch.setattr(os, "execv", lambda path, argv: became.append([path, *argv]))
+        with pytest.raises(SystemExit):
+            # The stand-in for execv returns, so the search goes on to its end.
+            dev.find_python()
+        assert became[0] == [
+            *[str(tmp_path / "python3.12")] * 2,
+            str(ROOT / "dev"),
+            "test",
+            "-q",
+        ]
+
+    @pytest.mark.parametrize(
+        ("arguments", "folders"),
+        [
+            ([], ["tests/unit", "tests/contract", "tests/integration"]),
+            (["-k", "nothing"], ["tests/unit", "tests/contract", "tests/integration"]),
+            (["tests/unit/test_dev.py::TestCommands"], []),
+        ],
+    )
+    def test_pytest_arguments(self, dev: Any, arguments: list[str], folders: list[str]) -> None:
+        assert dev.pytest_arguments(arguments) == ["-m", "pytest", *arguments, *folders]
+
+    def test_checkout_is_importable_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+        assert bootstrap.child_environment()["PYTHONPATH"] == f"{ROOT}:/elsewhere"
+
+    @pytest.mark.parametrize(("argument", "status"), [("help", 0), ("nonsense", 2)])
+    def test_usage(self, argument: str, status: int) -> None:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "dev"), argument], capture_output=True, text=True
+        )
+        assert done.returncode == status
+        assert "usage: ./dev COMMAND" in (done.stderr if status else done.stdout)
