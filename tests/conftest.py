@@ -44,14 +44,27 @@ def unmet(prerequisite: str) -> NoReturn:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder, before -m picks among them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their folder; one that needs a host of its own runs only when asked for.
+
+    Asked for means: with -m, or with a path in or below the folder.
+    """
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
     for item in items:
-        if not item.path.is_relative_to(TESTS):
-            continue
-        marker = FOLDER_MARKERS.get(item.path.relative_to(TESTS).parts[0])
+        parts = item.path.relative_to(TESTS).parts if item.path.is_relative_to(TESTS) else ()
+        marker = FOLDER_MARKERS.get(parts[0]) if parts else None
         if marker is not None:
             item.add_marker(marker)
+            folder = TESTS / parts[0]
+            asked_for = config.option.markexpr or any(p.is_relative_to(folder) for p in named)
+            (kept if asked_for else dropped).append(item)
+        else:
+            kept.append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
 
 
 @pytest.hookimpl(tryfirst=True)
