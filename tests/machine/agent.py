@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent inside the machine: one thread per virtio-serial port, one operation at a time each.
+
+Runs as `python3 -m tests.machine.agent` in machine-agent.service. Operations, each a REQUEST
+with a DONE at the end that carries the request's nonce back:
+
+- run: start a command in a unit of its own (see `command.py`), pass its output on;
+- unpack: make a directory equal to the tar stream that follows;
+- pack: send directories as a tar stream.
+
+Standard library only; never imported on the host but by the type checker and tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+from .command import Command
+from .trees import ChunkReader, ChunkWriter, pack, unpack
+from .wire import MAX_PAYLOAD, Decoder, Frame, Kind, encode
+
+PORTS = Path("/dev/virtio-ports")
+PORT_PREFIX = "machine.port"
+# The kernel signals a new client by SIGIO; this is the second witness.
+CLIENT_POLL_SECONDS = 5.0
+
+
+class Disconnected(Exception):
+    """The client of this port has gone."""
+
+
+class Restarted(Exception):
+    """A new client said hello in the middle of an operation."""
+
+    def __init__(self, token: bytes) -> None:
+        super().__init__()
+        self.token = token
+
+
+class Port:
+    """One virtio-serial port: frames in and out, and whether a client is there."""
+
+    def __init__(self, path: Path, client_came: threading.Condition) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._client_came = client_came
+        self._decoder = Decoder()
+        self._ready: list[Frame] = []
+        fcntl.fcntl(self._fd, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def wait_for_client(self) -> None:
+        """Return once a client is connected; what an earlier one left is dropped."""
+        self._decoder = Decoder()
+        self._ready.clear()
+        with self._client_came:
+            while self._poll(select.POLLIN, 0) & select.POLLHUP:
+                self._client_came.wait(CLIENT_POLL_SECONDS)
+
+    def send(self, kind: Kind, payload: bytes = b"") -> None:
+        """Send one frame, waiting for the client to read. Raises Disconnected."""
+        data = memoryview(encode(kind, payload))
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:
+                if self._poll(select.POLLOUT, None) & select.POLLHUP:
+                    raise Disconnected from None
+
+    def receive(self) -> Frame:
+        """Return the next frame, waiting for it. Raises Disconnected."""
+        while not self._ready:
+            self._poll(select.POLLIN, None)
+            self._fill()
+        return self._ready.pop(0)
+
+    def receive_now(self) -> list[Frame]:
+        """Return the frames that are here, after a poll said so. Raises Disconnected."""
+        self._fill()
+        frames, self._ready = self._ready, []
+        return frames
+
+    def _fill(self) -> None:
+        try:
+            data = os.read(self._fd, MAX_PAYLOAD)
+        except BlockingIOError:
+            return
+        if not data:
+            raise Disconnected
+        self._ready += self._decoder.feed(data)
+
+    def _poll(self, events: int, timeout_milliseconds: int | None) -> int:
+        poller = select.poll()
+        poller.register(self._fd, events)
+        ready = poller.poll(timeout_milliseconds)
+        return ready[0][1] if ready else 0
+
+
+def serve(port: Port) -> None:
+    """Serve one client after the other, for as long as the machine lives."""
+    token: bytes | None = None
+    while True:
+        try:
+            if token is None:
+                port.wait_for_client()
+            else:
+                port.send(Kind.HELLO, token)
+                token = None
+            while True:
+                _handle(port, port.receive())
+        except Disconnected:
+            token = None
+        except Restarted as restarted:
+            token = restarted.token
+
+
+def _handle(port: Port, frame: Frame) -> None:
+    if frame.kind is Kind.HELLO:
+        port.send(Kind.HELLO, frame.payload)
+    elif frame.kind is Kind.REQUEST:
+        request = json.loads(frame.payload)
+        try:
+            done = _OPERATIONS[request["operation"]](port, request)
+        except (OSError, ValueError, KeyError) as error:
+            traceback.print_exc()
+            done = {"error": f"{type(error).__name__}: {error}"}
+        port.send(Kind.DONE, json.dumps({"nonce": request.get("nonce"), **done}).encode())
+
+
+def _run(port: Port, request: dict[str, Any]) -> dict[str, Any]:
+    with contextlib.ExitStack() as stack:
+        command = Command(request)
+        stack.callback(command.end)
+        command.start()
+        while (open_fds := command.open_fds()) or not command.ended():
+            poller = select.poll()
+            poller.register(port, select.POLLIN)
+            for fd in open_fds:
+                poller.register(fd, select.POLLIN)
+            for fd, _ in poller.poll(command.patience_milliseconds()):
+                if fd == port.fileno():
+                    _while_running(port.receive_now(), command)
+                else:
+                    for kind, data in command.read(fd):
+                        port.send(kind, data)
+            if command.given_up():
+                break
+    return command.result()
+
+
+def _while_running(frames: list[Frame], command: Command) -> None:
+    for frame in frames:
+        if frame.kind is Kind.KILL:
+            command.kill()
+        elif frame.kind is Kind.HELLO:
+            raise Restarted(frame.payload)
+
+
+def _unpack(port: Port, request: dict[str, Any]) -> dict[str, Any]:
+    def chunk() -> bytes:
+        frame = port.receive()
+        if frame.kind is Kind.HELLO:
+            raise Restarted(frame.payload)
+        return frame.payload if frame.kind is Kind.DATA else b""
+
+    return unpack(ChunkReader(chunk), Path(request["into"]))
+
+
+def _pack(port: Port, request: dict[str, Any]) -> dict[str, Any]:
+    writer = ChunkWriter(lambda data: port.send(Kind.DATA, data), MAX_PAYLOAD)
+    pack(writer, Path(request["directory"]))
+    writer.flush()
+    port.send(Kind.END)
+    return {}
+
+
+_OPERATIONS = {"run": _run, "unpack": _unpack, "pack": _pack}
+
+
+def main() -> int:
+    """Serve every port of the machine until killed."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    client_came = threading.Condition()
+    paths = sorted(PORTS.glob(f"{PORT_PREFIX}*"))
+    if not paths:
+        sys.stderr.write(f"cannot serve: no {PORT_PREFIX}* in {PORTS}\n")
+        return 1
+    for path in paths:
+        threading.Thread(target=serve, args=(Port(path, client_came),), daemon=True).start()
+    while True:
+        signal.sigwaitinfo({signal.SIGIO})
+        with client_came:
+            client_came.notify_all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

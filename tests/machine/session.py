@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One command in a machine of its own: boot, copy in, run, save what it left, stop."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import accelerator, image, qemu, recipe
+from .channel import MachineDied
+from .host import MachineError, say
+from .machine import Machine
+from .wire import Frame
+
+BOOT_SECONDS = 180.0
+JOURNAL_SECONDS = 60.0
+# Only for a guest that died before the command began; nothing of the command is ever repeated.
+BOOTS = 2
+_JOURNAL = ["journalctl", "--no-pager", "--output=short-monotonic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run and where its results go."""
+
+    argv: list[str]
+    source: Path
+    output: Path
+    seconds: float
+    environment: dict[str, str]
+    kernel_arguments: tuple[str, ...]
+
+
+def run(job: Job) -> int:
+    """Run it and return the command's exit status. Raises MachineError when there is none."""
+    with _booted(job) as machine:
+        try:
+            return machine.run(job.argv, job.environment, seconds=job.seconds)
+        finally:
+            _save(machine, job.output)
+
+
+@contextmanager
+def _booted(job: Job) -> Iterator[Machine]:
+    machine = Machine.named(f"run-{os.getpid()}")
+    try:
+        boot(machine, job.kernel_arguments)
+        machine.copy_in(job.source)
+        yield machine
+    finally:
+        machine.stop()
+        job.output.mkdir(parents=True, exist_ok=True)
+        for name in (qemu.CONSOLE, qemu.ERRORS):
+            if (machine.directory / name).exists():
+                shutil.copyfile(machine.directory / name, job.output / name)
+        machine.remove()
+
+
+def boot(
+    machine: Machine, kernel_arguments: tuple[str, ...], *, outlives_parent: bool = False
+) -> None:
+    """Build the image if needed and boot it, once more if the guest dies before it answers."""
+    built = image.ensure()
+    chosen = accelerator.choose(built)
+    options = qemu.Options(chosen, kernel_arguments, outlives_parent=outlives_parent)
+    for left in reversed(range(BOOTS)):
+        try:
+            machine.boot(built, options, seconds=BOOT_SECONDS)
+        except MachineDied as error:
+            if not left:
+                raise
+            say(f"{error}; nothing had run in it, starting it once more")
+        else:
+            return
+
+
+def save(machine: Machine, output: Path) -> None:
+    """Save the journal, and what the command put into the output directory, below `output`.
+
+    `output` itself may hold other things; its subdirectory `output` is made equal.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / "journal.txt").open("wb") as journal:
+
+        def take(frame: Frame) -> None:
+            journal.write(frame.payload)
+
+        machine.run(_JOURNAL, {}, seconds=JOURNAL_SECONDS, take=take)
+    machine.fetch(recipe.OUTPUT_DIRECTORY, output / "output")
+
+
+def _save(machine: Machine, output: Path) -> None:
+    try:
+        save(machine, output)
+    except MachineError as error:
+        say(f"cannot save journal and output: {error}")
+    else:
+        say(f"journal and output are in {output}")
