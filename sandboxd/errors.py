@@ -11,7 +11,7 @@ SandboxdError
 ├── ExecutionNotStarted
 ├── QuotaExceeded: ExecutionLimitReached
 ├── Unavailable: CapacityExceeded, HostDiskFull, Draining, BusUnavailable
-├── SchemeError: JobFailed, PropertyRejected, LimitNotApplied
+├── SchemeError: JobFailed, PropertyRejected (UnitExists), UnitMissing, LimitNotApplied
 ├── OperationTimedOut
 ├── ConfigError (start-up only)
 └── InternalError
@@ -243,6 +243,10 @@ class PropertyRejected(SchemeError):
         )
         self.unit = unit
         self.dbus_error = dbus_error
+
+
+class UnitExists(PropertyRejected):
+    """Raised when a unit of the name is there already."""
 
 
 class UnitMissing(SchemeError):

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The system bus: calls to systemd with a deadline each, over a connection that may die.
+
+The only importer of dbus_fast. At most 32 calls are in flight: dbus-daemon answers LimitsExceeded
+from 128 pending replies on, and dbus-fast ends the connection when the socket's buffer is full. A
+call on a dead connection would never end in dbus-fast, so it is checked right before each one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from dbus_fast import BusType, Message, MessageFlag, MessageType, Variant
+from dbus_fast.aio import MessageBus
+from dbus_fast.unpack import unpack_variants
+
+from sandboxd.errors import BusUnavailable, OperationTimedOut
+from sandboxd.systemd.errors import NOT_DELIVERED, from_dbus
+from sandboxd.systemd.properties import Property
+
+SYSTEMD = "org.freedesktop.systemd1"
+MANAGER_PATH = "/org/freedesktop/systemd1"
+MANAGER = "org.freedesktop.systemd1.Manager"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+
+_DBUS = "org.freedesktop.DBus"
+_DBUS_PATH = "/org/freedesktop/DBus"
+_MAX_IN_FLIGHT = 32
+_CONNECT_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0
+_MATCHES = (
+    f"type='signal',sender='{SYSTEMD}',path='{MANAGER_PATH}',interface='{MANAGER}',"
+    "member='JobRemoved'",
+    f"type='signal',sender='{_DBUS}',path='{_DBUS_PATH}',interface='{_DBUS}',"
+    f"member='NameOwnerChanged',arg0='{SYSTEMD}'",
+)
+
+_log = logging.getLogger(__name__)
+
+
+class _Connection(MessageBus):
+    async def _auth_readline(self) -> str:
+        """One line of the handshake; dbus-fast 2.44 spins for ever at the end of the stream."""
+        line = b""
+        while not line.endswith(b"\r\n"):
+            chunk = await self._loop.sock_recv(cast("socket.socket", self._sock), 1024)
+            if not chunk:
+                raise EOFError("connection closed during authentication")
+            line += chunk
+        return line[:-2].decode()
+
+
+def pack(properties: Sequence[Property]) -> list[list[Any]]:
+    """Properties as the a(sv) that systemd takes."""
+    return [[name, Variant(signature, value)] for name, signature, value in properties]
+
+
+class Bus:
+    """One connection to the system bus (DBUS_SYSTEM_BUS_ADDRESS), replaced when it dies.
+
+    on_job_removed gets (job path, unit name, result) of every job systemd removes, also before the
+    reply that names the job has been seen. Signals of anyone but systemd are ignored.
+    """
+
+    def __init__(
+        self,
+        on_job_removed: Callable[[str, str, str], None],
+        *,
+        timeout_seconds: float = 30.0,
+        max_in_flight: int = _MAX_IN_FLIGHT,
+    ) -> None:
+        self._on_job_removed = on_job_removed
+        self._timeout_seconds = timeout_seconds
+        self._slots = asyncio.Semaphore(max_in_flight)
+        self._connecting = asyncio.Lock()
+        self._connection: MessageBus | None = None
+        self._owner = ""
+        self._present = asyncio.Event()
+        self._was_present = False
+
+    async def connect(self) -> None:
+        """Connect and subscribe. Raises BusUnavailable."""
+        await self._live_connection()
+
+    async def close(self) -> None:
+        """Disconnect; calls in flight end with BusUnavailable."""
+        async with self._connecting:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            await _disconnect(connection)
+
+    async def call(
+        self,
+        member: str,
+        signature: str = "",
+        body: Sequence[Any] = (),
+        *,
+        subject: str,
+        path: str = MANAGER_PATH,
+        interface: str = MANAGER,
+        fds: Sequence[int] = (),
+        timeout_seconds: float | None = None,
+    ) -> list[Any]:
+        """Call systemd and return the reply's body, variants unpacked.
+
+        subject: the unit or thing, for the error's text. fds: stay the caller's. Raises
+        BusUnavailable (the call may or may not have had its effect), OperationTimedOut (the same),
+        and what `from_dbus` makes of an error reply.
+        """
+        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+
+        def message() -> Message:
+            return Message(
+                destination=SYSTEMD,
+                path=path,
+                interface=interface,
+                member=member,
+                signature=signature,
+                body=list(body),
+                unix_fds=list(fds),
+                flags=MessageFlag.NO_AUTOSTART,
+            )
+
+        try:
+            async with asyncio.timeout(seconds), self._slots:
+                reply = await self._send_until_delivered(message)
+        except TimeoutError as exc:
+            raise OperationTimedOut(
+                f"cannot finish {member} of {subject}: no answer in {seconds:g} seconds",
+                details={"unit": subject},
+            ) from exc
+        if reply.message_type is MessageType.ERROR:
+            text = str(reply.body[0]) if reply.body else str(reply.error_name)
+            raise from_dbus(str(reply.error_name), text, subject)
+        return list(unpack_variants(reply.body))
+
+    async def _send_until_delivered(self, message: Callable[[], Message]) -> Message:
+        """Send; while systemd is away from the bus for a moment, wait for it and send again."""
+        while True:
+            connection = await self._live_connection()
+            reply = await _send(connection, message())
+            if reply.error_name not in NOT_DELIVERED or not self._was_present:
+                return reply
+            # The bus told us that the name lost its owner before it refused the call.
+            await self._present.wait()
+
+    async def _live_connection(self) -> MessageBus:
+        connection = self._connection
+        if connection is not None and connection.connected:
+            return connection
+        async with self._connecting:
+            connection = self._connection
+            if connection is not None and connection.connected:
+                return connection
+            if connection is not None:
+                _log.warning("Lost the connection to the system bus, connecting again")
+                self._connection = None
+                await _disconnect(connection)
+            self._connection = await self._open()
+            return self._connection
+
+    async def _open(self) -> MessageBus:
+        connection: MessageBus | None = None
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                # Before version 5 the constructor connects, since then connect() does.
+                connection = _Connection(bus_type=BusType.SYSTEM, negotiate_unix_fd=True)
+                await connection.connect()
+                connection.add_message_handler(self._handle)
+                for match in _MATCHES:
+                    await _call_daemon(connection, "AddMatch", match)
+                self._set_owner(await _owner(connection))
+        except Exception as exc:  # dbus-fast documents no narrower class for a failed connect
+            if connection is not None:
+                await _disconnect(connection)
+            raise BusUnavailable(
+                f"cannot connect to the system bus: {_cause(exc)}",
+                hint="is dbus-daemon or dbus-broker running?",
+            ) from exc
+        return connection
+
+    def _handle(self, message: Message) -> None:
+        if message.message_type is not MessageType.SIGNAL:
+            return
+        # Anyone may send us a signal by unicast; the bus vouches for the sender's name alone.
+        if message.member == "NameOwnerChanged" and message.sender == _DBUS:
+            if message.body[0] == SYSTEMD:
+                self._set_owner(message.body[2])
+        elif message.member == "JobRemoved" and message.sender == self._owner:
+            _, job, unit, result = message.body
+            self._on_job_removed(job, unit, result)
+
+    def _set_owner(self, owner: str) -> None:
+        self._owner = owner
+        if owner:
+            self._was_present = True
+            self._present.set()
+        else:
+            self._present.clear()
+
+
+async def _send(connection: MessageBus, message: Message) -> Message:
+    try:
+        reply = cast("Message | None", await connection.call(message))
+    except Exception as exc:
+        # dbus-fast hands on whatever ended the connection; anything else is a bug of ours.
+        if connection.connected:
+            raise
+        raise BusUnavailable(
+            f"cannot call {message.member}: the bus connection was lost: {_cause(exc)}"
+        ) from exc
+    if reply is None:
+        raise BusUnavailable(f"cannot call {message.member}: the bus connection was closed")
+    return reply
+
+
+async def _call_daemon(connection: MessageBus, member: str, argument: str) -> Message:
+    message = Message(
+        destination=_DBUS, path=_DBUS_PATH, interface=_DBUS, member=member, signature="s",
+        body=[argument],
+    )  # fmt: skip
+    return await _send(connection, message)
+
+
+async def _owner(connection: MessageBus) -> str:
+    reply = await _call_daemon(connection, "GetNameOwner", SYSTEMD)
+    return "" if reply.message_type is MessageType.ERROR else str(reply.body[0])
+
+
+async def _disconnect(connection: MessageBus) -> None:
+    connection.disconnect()
+    # What ended the connection was told to the calls that were in flight.
+    with suppress(Exception):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await connection.wait_for_disconnect()  # type: ignore[no-untyped-call]
+
+
+def _cause(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__

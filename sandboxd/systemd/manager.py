@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""systemd's manager, typed: units are started, changed, stopped, killed and listed.
+
+Source: org.freedesktop.systemd1(5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sandboxd.errors import PropertyRejected, UnitExists, UnitMissing
+from sandboxd.systemd.bus import MANAGER, PROPERTIES, Bus, pack
+from sandboxd.systemd.jobs import Jobs, UnitStatus
+from sandboxd.systemd.properties import Features, Property, notify_service
+
+_JOB_SECONDS = 60.0
+# "fail" queues no job that would undo another one, as systemd-run does.
+_START_MODE = "fail"
+_STOP_MODE = "replace"
+_VERSION = re.compile(r"\D*(\d+)")
+
+
+class Manager:
+    """The system's service manager over a `Bus` of its own. `connect` first, `close` at the end."""
+
+    def __init__(self, *, call_timeout_seconds: float = 30.0, poll_seconds: float = 2.0) -> None:
+        self._jobs = Jobs(self.status, poll_seconds=poll_seconds)
+        self._bus = Bus(self._jobs.removed, timeout_seconds=call_timeout_seconds)
+        self._features: Features | None = None
+
+    async def connect(self) -> None:
+        """Raises BusUnavailable."""
+        await self._bus.connect()
+
+    async def close(self) -> None:
+        """Calls in flight end with BusUnavailable."""
+        await self._bus.close()
+
+    async def version(self) -> int:
+        """The manager's version, 257 for "257.9-1"."""
+        text = str(await self._manager_property("Version"))
+        match = _VERSION.match(text)
+        if match is None:
+            raise PropertyRejected("systemd", "", f"its version {text!r} has no number")
+        return int(match[1])
+
+    async def features(self) -> Features:
+        """What the manager's version takes; asked once."""
+        if self._features is None:
+            self._features = Features.of_version(await self.version())
+        return self._features
+
+    async def control_group(self) -> str:
+        """The cgroup that all units are in: "" on a host, a path where systemd is contained."""
+        return str(await self._manager_property("ControlGroup"))
+
+    async def start_transient(
+        self,
+        unit: str,
+        properties: Sequence[Property],
+        *,
+        fds: Sequence[int] = (),
+        timeout_seconds: float = _JOB_SECONDS,
+    ) -> None:
+        """Make and start a unit; returns once its job is done.
+
+        fds: the descriptors that properties of type h count into. Raises UnitExists,
+        PropertyRejected, JobFailed, BusUnavailable, OperationTimedOut; after the last two the unit
+        may be there or not.
+        """
+        no_aux: list[Any] = []
+        body = (unit, _START_MODE, pack(properties), no_aux)
+        await self._run_job(
+            unit, "StartTransientUnit", "ssa(sv)a(sa(sv))", body, fds=fds,
+            reached=_is_active, timeout_seconds=timeout_seconds,
+        )  # fmt: skip
+
+    async def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
+        """Change a live unit until it ends (runtime), all properties or none.
+
+        The caller keeps the unit from going away meanwhile. Raises UnitMissing, PropertyRejected,
+        BusUnavailable, OperationTimedOut.
+        """
+        # For an unknown name systemd would succeed, and leave settings for a later unit of it.
+        if not (await self.status(unit)).is_active:
+            raise UnitMissing(f"cannot change {unit}: it is not active", details={"unit": unit})
+        body = (unit, True, pack(properties))
+        await self._bus.call("SetUnitProperties", "sba(sv)", body, subject=unit)
+
+    async def stop_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
+        """Stop a unit and what is in it; one that is not there is fine.
+
+        Raises JobFailed, BusUnavailable, OperationTimedOut.
+        """
+        try:
+            await self._run_job(
+                unit, "StopUnit", "ss", (unit, _STOP_MODE),
+                reached=_is_gone, timeout_seconds=timeout_seconds,
+            )  # fmt: skip
+        except UnitMissing:
+            return
+
+    async def kill_unit(self, unit: str, signal_number: int = 9) -> None:
+        """Signal every process of a unit and of the units below it.
+
+        Raises UnitMissing, BusUnavailable, OperationTimedOut.
+        """
+        await self._bus.call("KillUnit", "ssi", (unit, "all", signal_number), subject=unit)
+
+    async def status(self, unit: str) -> UnitStatus:
+        """What systemd knows of a unit; an unknown one has load_state "not-found"."""
+        (units,) = await self._bus.call("ListUnitsByNames", "as", ([unit],), subject=unit)
+        return _status(units[0])
+
+    async def list_units(self, patterns: Sequence[str]) -> list[UnitStatus]:
+        """The loaded units whose names match one of the globs."""
+        any_state: list[str] = []
+        body = (any_state, list(patterns))
+        (units,) = await self._bus.call("ListUnitsByPatterns", "asas", body, subject="units")
+        return [_status(unit) for unit in units]
+
+    async def start_service(
+        self,
+        unit: str,
+        argv: Sequence[str],
+        *,
+        description: str,
+        slice_name: str | None = None,
+        environment: Iterable[str] = (),
+    ) -> bool:
+        """Start a helper as a transient service of Type=notify; returns once it told READY=1.
+
+        False when one with the same description runs already, as after a restart of ours. Raises
+        UnitExists (somebody else's), JobFailed, PropertyRejected, BusUnavailable,
+        OperationTimedOut.
+        """
+        properties = notify_service(
+            list(argv), description=description, slice_name=slice_name,
+            environment=list(environment),
+        )  # fmt: skip
+        try:
+            await self.start_transient(unit, properties)
+        except UnitExists:
+            there = await self.status(unit)
+            if there.is_active and there.description == description:
+                return False
+            raise
+        return True
+
+    async def _manager_property(self, name: str) -> Any:
+        (value,) = await self._bus.call(
+            "Get", "ss", (MANAGER, name), interface=PROPERTIES, subject=f"property {name}"
+        )
+        return value
+
+    async def _run_job(
+        self,
+        unit: str,
+        member: str,
+        signature: str,
+        body: Sequence[Any],
+        *,
+        reached: Callable[[UnitStatus], bool],
+        timeout_seconds: float,
+        fds: Sequence[int] = (),
+    ) -> None:
+        with self._jobs.expect(unit) as waiter:
+            (job_path,) = await self._bus.call(member, signature, body, subject=unit, fds=fds)
+            await self._jobs.wait_done(
+                waiter, job_path, reached=reached, timeout_seconds=timeout_seconds
+            )
+
+
+def _is_active(status: UnitStatus) -> bool:
+    return status.is_active
+
+
+def _is_gone(status: UnitStatus) -> bool:
+    return status.is_gone
+
+
+def _status(unit: Sequence[Any]) -> UnitStatus:
+    name, description, load_state, active_state, sub_state, _, _, _, _, job_path = unit
+    return UnitStatus(name, description, load_state, active_state, sub_state, job_path)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a service tells its manager, and the sockets it gets: sd_notify(3), sd_listen_fds(3).
+
+By pystemd where it is installed, else by a few lines of the standard library, so that a checkout
+runs on hosts without it. Without a manager every call does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib import import_module
+from typing import Any, Protocol
+
+_FIRST_FD = 3
+
+
+class Notifier(Protocol):
+    """The ways to talk to the manager."""
+
+    def send(self, **fields: str) -> None:
+        """Send assignments such as READY="1"; the manager's absence is no error."""
+        ...
+
+    def watchdog_seconds(self) -> float | None:
+        """The time after which the manager gives up on us; None where it does not watch."""
+        ...
+
+    def listen_fds(self) -> int:
+        """How many sockets were handed over, from descriptor 3 on."""
+        ...
+
+
+class PlainNotifier:
+    """By the standard library. The addresses are read once, from the given environment."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self._environment = environment
+
+    def send(self, **fields: str) -> None:
+        """See Notifier."""
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
+        text = "\n".join(f"{key}={value}" for key, value in fields.items())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.sendto(text.encode(), address)
+
+    def watchdog_seconds(self) -> float | None:
+        """See Notifier."""
+        if self._environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+            return None
+        usec = self._environment.get("WATCHDOG_USEC", "")
+        return int(usec) / 1e6 if usec.isdecimal() and int(usec) > 0 else None
+
+    def listen_fds(self) -> int:
+        """See Notifier."""
+        if self._environment.get("LISTEN_PID", "") != str(os.getpid()):
+            return 0
+        count = self._environment.get("LISTEN_FDS", "")
+        return int(count) if count.isdecimal() else 0
+
+
+class PystemdNotifier:
+    """By pystemd.daemon; libsystemd reads the environment at each call."""
+
+    def __init__(self, daemon: Any) -> None:
+        self._daemon = daemon
+
+    def send(self, **fields: str) -> None:
+        """See Notifier."""
+        self._daemon.notify(False, **fields)
+
+    def watchdog_seconds(self) -> float | None:
+        """See Notifier."""
+        usec = int(self._daemon.watchdog_enabled(False))
+        return usec / 1e6 if usec > 0 else None
+
+    def listen_fds(self) -> int:
+        """See Notifier."""
+        return int(self._daemon.listen_fds(False))
+
+
+def choose() -> Notifier:
+    """pystemd's where it can be imported."""
+    try:
+        return PystemdNotifier(import_module("pystemd.daemon"))
+    except ImportError:
+        return PlainNotifier(dict(os.environ))
+
+
+def ready(notifier: Notifier, status: str) -> None:
+    """Start-up is over."""
+    notifier.send(READY="1", STATUS=status)
+
+
+def stopping(notifier: Notifier, status: str) -> None:
+    """Shutdown begins."""
+    notifier.send(STOPPING="1", STATUS=status)
+
+
+def watchdog(notifier: Notifier) -> None:
+    """Still alive."""
+    notifier.send(WATCHDOG="1")
+
+
+def listen_sockets(notifier: Notifier) -> list[socket.socket]:
+    """The sockets handed over, as sockets that no child inherits."""
+    count = notifier.listen_fds()
+    sockets = [socket.socket(fileno=_FIRST_FD + offset) for offset in range(count)]
+    for handed in sockets:
+        os.set_inheritable(handed.fileno(), False)
+        handed.setblocking(False)
+    return sockets

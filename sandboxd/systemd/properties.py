@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits -> systemd properties with their D-Bus signatures. Pure tables.
+
+Source: org.freedesktop.systemd1(5); systemd.resource-control(5); systemd.kill(5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sandboxd.model import Limits
+
+_SIGKILL = 9
+# How long a unit's processes may take to die of SIGKILL before systemd says "failed".
+_STOP_USEC = 5_000_000
+_INFINITY = (1 << 64) - 1
+
+
+class Property(NamedTuple):
+    """One setting of a unit."""
+
+    name: str
+    signature: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What this manager's version takes; 257 is the tested one."""
+
+    pidfds: bool
+    scope_oom_policy: bool
+
+    @classmethod
+    def of_version(cls, version: int) -> Features:
+        """OOMPolicy= of scopes came with 253; PIDFDs are taken from 255 on, which surely has it."""
+        return cls(pidfds=version >= 255, scope_oom_policy=version >= 253)
+
+
+def limit_properties(limits: Limits, *, tasks: int, io_path: str | None) -> list[Property]:
+    """The limits a slice or a scope holds. io_path None: no IO limits. Settable live."""
+    properties = [
+        Property("MemoryMax", "t", limits.memory_bytes),
+        Property("MemorySwapMax", "t", 0),
+        Property("CPUQuotaPerSecUSec", "t", max(1, round(limits.cpus * 1_000_000))),
+        Property("TasksMax", "t", tasks),
+    ]
+    if io_path is not None:
+        read, write = limits.io_read_bytes_per_second, limits.io_write_bytes_per_second
+        properties += [
+            Property("IOReadBandwidthMax", "a(st)", [[io_path, read]]),
+            Property("IOWriteBandwidthMax", "a(st)", [[io_path, write]]),
+        ]
+    return properties
+
+
+def sandbox_slice(
+    limits: Limits, *, tasks: int, io_path: str | None, description: str
+) -> list[Property]:
+    """Everything a sandbox's slice is started with."""
+    return [
+        Property("Description", "s", description),
+        *_accounting(),
+        *limit_properties(limits, tasks=tasks, io_path=io_path),
+    ]
+
+
+def plain_slice(description: str) -> list[Property]:
+    """A slice that only groups others."""
+    return [Property("Description", "s", description)]
+
+
+def parent_slice(aggregate_bytes: int, description: str) -> list[Property]:
+    """The slice with the limit on all sandboxes together."""
+    return [Property("Description", "s", description), *_accounting(),
+            *aggregate_limit(aggregate_bytes)]  # fmt: skip
+
+
+def aggregate_limit(aggregate_bytes: int) -> list[Property]:
+    """The limit on all sandboxes together; settable live."""
+    return [
+        Property("MemoryMax", "t", aggregate_bytes),
+        Property("MemorySwapMax", "t", 0),
+        # systemd's default for a slice is infinity, but DefaultTasksMax may be set to anything.
+        Property("TasksMax", "t", _INFINITY),
+    ]
+
+
+def execution_scope(
+    limits: Limits,
+    *,
+    slice_name: str,
+    pid: int,
+    tasks: int,
+    io_path: str | None,
+    description: str,
+    features: Features,
+) -> list[Property]:
+    """Everything an execution's scope is started with around one process.
+
+    With `features.pidfds` the process's pidfd has to be the call's first descriptor.
+    """
+    who = Property("PIDFDs", "ah", [0]) if features.pidfds else Property("PIDs", "au", [pid])
+    properties = [
+        who,
+        Property("Slice", "s", slice_name),
+        Property("Description", "s", description),
+        # Also what is stopped for a shutdown dies at once: the shim ignores SIGTERM.
+        Property("KillSignal", "i", _SIGKILL),
+        Property("TimeoutStopUSec", "t", _STOP_USEC),
+        Property("CollectMode", "s", "inactive-or-failed"),
+        Property("Delegate", "b", True),
+        *_accounting(),
+        *limit_properties(limits, tasks=tasks, io_path=io_path),
+    ]
+    if features.scope_oom_policy:
+        # Any other policy answers an OOM kill by stopping the scope, the shim with it.
+        properties.append(Property("OOMPolicy", "s", "continue"))
+    return properties
+
+
+def notify_service(
+    argv: list[str], *, description: str, slice_name: str | None, environment: list[str]
+) -> list[Property]:
+    """A helper that tells READY=1 and whose children outlive it."""
+    properties = [
+        Property("Description", "s", description),
+        Property("Type", "s", "notify"),
+        Property("NotifyAccess", "s", "main"),
+        Property("KillMode", "s", "process"),
+        Property("OOMScoreAdjust", "i", -900),
+        Property("CollectMode", "s", "inactive-or-failed"),
+        Property("Restart", "s", "on-failure"),
+        Property("TasksMax", "t", _INFINITY),
+        Property("Environment", "as", environment),
+        Property("ExecStart", "a(sasb)", [[argv[0], argv, False]]),
+    ]
+    if slice_name is not None:
+        properties.append(Property("Slice", "s", slice_name))
+    return properties
+
+
+def _accounting() -> list[Property]:
+    names = ("MemoryAccounting", "TasksAccounting", "CPUAccounting", "IOAccounting")
+    return [Property(name, "b", True) for name in names]
