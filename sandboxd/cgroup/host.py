@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this host's cgroups are: hierarchy, controllers, and how much memory is above us."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sandboxd.cgroup.counters import ROOT, read_number, read_text
+
+# include/uapi/linux/magic.h
+_CGROUP2_SUPER_MAGIC = 0x63677270
+_NEEDED = frozenset({"cpu", "io", "memory", "pids"})
+# A v1 limit that nobody set reads as the largest page-aligned long.
+_V1_UNLIMITED = 1 << 62
+
+
+class Hierarchy(enum.StrEnum):
+    """How cgroups are mounted."""
+
+    UNIFIED = "unified"
+    HYBRID = "hybrid"
+    LEGACY = "legacy"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """The tightest bound on memory above us, and where it is set."""
+
+    bytes: int
+    source: str
+
+
+def hierarchy(root: str = ROOT) -> Hierarchy:
+    """By the file system's magic number, as systemd does."""
+    if _magic(root) == _CGROUP2_SUPER_MAGIC:
+        return Hierarchy.UNIFIED
+    if _magic(os.path.join(root, "unified")) == _CGROUP2_SUPER_MAGIC:
+        return Hierarchy.HYBRID
+    mounted = os.path.isdir(root) and bool(os.listdir(root))
+    return Hierarchy.LEGACY if mounted else Hierarchy.NONE
+
+
+def missing_controllers(directory: str = ROOT) -> list[str]:
+    """Those of cpu, io, memory and pids that a v2 cgroup does not have."""
+    text = read_text(directory, "cgroup.controllers") or ""
+    return sorted(_NEEDED - set(text.split()))
+
+
+def kernel_version(release: str | None = None) -> tuple[int, int]:
+    """(6, 12) for "6.12.43-amd64"."""
+    match = re.match(r"(\d+)\.(\d+)", release or os.uname().release)
+    if match is None:
+        raise ValueError(f"not a kernel release: {release!r}")
+    return int(match[1]), int(match[2])
+
+
+def memory_bound(proc: str = "/proc", root: str = ROOT) -> MemoryBound:
+    """The tightest finite memory limit from our own cgroup up to the root, else MemTotal."""
+    total = MemoryBound(memory_total(proc), "MemTotal of /proc/meminfo")
+    with open(os.path.join(proc, "self/cgroup"), encoding="utf-8") as file:
+        text = file.read()
+    bounds = [total, *_unified_bounds(text, root), *_v1_bounds(text, proc)]
+    return min(bounds, key=lambda bound: bound.bytes)
+
+
+def memory_total(proc: str = "/proc") -> int:
+    """MemTotal in bytes."""
+    with open(os.path.join(proc, "meminfo"), encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    raise ValueError(f"{proc}/meminfo has no MemTotal")
+
+
+def _unified_bounds(text: str, root: str) -> Iterator[MemoryBound]:
+    path = next((line[3:] for line in text.splitlines() if line.startswith("0::")), None)
+    if path is None:
+        return
+    for directory in _upwards(root, path):
+        limit = read_number(directory, "memory.max")
+        if limit is not None:
+            yield MemoryBound(limit, os.path.join(directory, "memory.max"))
+
+
+def _v1_bounds(text: str, proc: str) -> Iterator[MemoryBound]:
+    path = None
+    for line in text.splitlines():
+        _, controllers, own = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            path = own
+    mount = None if path is None else _v1_memory_mount(proc)
+    if path is None or mount is None:
+        return
+    mount_root, mount_point = mount
+    # In a container the mount may show only our own part of the hierarchy.
+    if mount_root != "/":
+        path = path.removeprefix(mount_root)
+    for directory in _upwards(mount_point, path):
+        limit = read_number(directory, "memory.limit_in_bytes")
+        if limit is not None and limit < _V1_UNLIMITED:
+            yield MemoryBound(limit, os.path.join(directory, "memory.limit_in_bytes"))
+
+
+def _v1_memory_mount(proc: str) -> tuple[str, str] | None:
+    """(root, mount point) of the v1 memory controller: proc_pid_mountinfo(5)."""
+    with open(os.path.join(proc, "self/mountinfo"), encoding="utf-8") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
+            kind, _, options = right.split()[:3]
+            if kind == "cgroup" and "memory" in options.split(","):
+                fields = left.split()
+                return fields[3], fields[4]
+    return None
+
+
+def _upwards(top: str, path: str) -> Iterator[str]:
+    """The directories from `top`/`path` up to `top`; those that are not visible give nothing."""
+    relative = path.strip("/")
+    while relative:
+        yield os.path.join(top, relative)
+        relative = os.path.dirname(relative)
+    yield top
+
+
+def _magic(path: str) -> int | None:
+    """f_type of statfs(2), which the standard library does not have; None where it fails."""
+    buffer = ctypes.create_string_buffer(256)
+    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer) != 0:
+        return None
+    return ctypes.c_long.from_buffer(buffer).value
