@@ -246,8 +246,10 @@ class Sandbox:
     state: SandboxState = SandboxState.READY
     unit: str | None = None
     expires_at: datetime | None = None
-    lifetime_seconds: float | None = None
+    # On the clock of ports.Clock.monotonic: steps of the wall clock do not move it.
+    expires_monotonic: float | None = None
     idle_timeout_seconds: float | None = None
+    is_one_shot: bool = False
 
 
 @dataclass(slots=True)

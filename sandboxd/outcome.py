@@ -44,7 +44,9 @@ class Facts:
     counters: _Counters | None = None
 
 
-def decide(facts: Facts, *, own_limits: Collection[str], cpu_limit_seconds: float | None) -> Outcome:
+def decide(
+    facts: Facts, *, own_limits: Collection[str], cpu_limit_seconds: float | None
+) -> Outcome:
     """The one verdict. own_limits: names of the limits the execution itself had asked for."""
     exit_code, signal_number = _exit(facts.wait_status)
 
@@ -79,11 +81,8 @@ def decide(facts: Facts, *, own_limits: Collection[str], cpu_limit_seconds: floa
     return outcome(status, None)
 
 
-def lost(*, sandbox_oom: bool) -> Outcome:
-    """The verdict when the shim died without a record. sandbox_oom: its slice counted OOM kills
-    that no record accounts for."""
-    if sandbox_oom:
-        return Outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, LimitOwner.SANDBOX)
+def lost() -> Outcome:
+    """The verdict when the shim died without a record: nobody saw the end."""
     return Outcome(ExecutionStatus.LOST, ErrorCode.LOST)
 
 

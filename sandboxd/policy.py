@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from sandboxd.errors import (
     CapacityExceeded,
@@ -21,6 +21,11 @@ from sandboxd.quantity import format_bytes
 MIN_MEMORY_BYTES = 4 << 20
 DEFAULT_MEMORY_BYTES = 2 << 30
 DEFAULT_RESERVE_BYTES = 256 << 20
+# rlimit scheme: less breaks runtimes that reserve address space, such as Node and the JVM.
+DEFAULT_ADDRESS_SPACE_BYTES = 64 << 30
+# Above every range that systemd's UIDS-GIDS page gives to anything.
+DEFAULT_UID_FIRST = 0x70000000
+DEFAULT_UID_COUNT = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ class LimitPolicy:
 
     defaults: Limits
     maxima: Mapping[str, float]
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of all limits."""
+        return [field.name for field in fields(Limits)]
 
     def for_sandbox(self, asked: LimitChanges) -> Limits:
         """The defaults with what was asked for; raises LimitTooSmall or LimitTooLarge."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from sandboxd.model import (
-    ErrorCode,
     Enforcement,
+    ErrorCode,
     Execution,
     Limits,
-    OutputSummary,
     Sandbox,
     SchemeName,
 )
@@ -103,7 +102,9 @@ class Launcher(Protocol):
         """A held shim that reported "ready"."""
         ...
 
-    async def attach(self, sandbox_id: str, execution_id: str, record_directory: str) -> Shim | None:
+    async def attach(
+        self, sandbox_id: str, execution_id: str, record_directory: str
+    ) -> Shim | None:
         """The live shim of an execution of an earlier daemon; None when there is none."""
         ...
 
@@ -123,6 +124,14 @@ class Scheme(Protocol):
     @property
     def reason(self) -> str:
         """Why this one was chosen, for people."""
+        ...
+
+    def sandbox_unit(self, sandbox_id: str) -> str | None:
+        """Name of the sandbox's slice; None where there are no units."""
+        ...
+
+    def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
+        """Name of the execution's scope; None where there are no units."""
         ...
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
@@ -156,10 +165,6 @@ class Scheme(Protocol):
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
         """Bytes the sandbox uses now; None where this host cannot know."""
-        ...
-
-    def oom_kills(self, sandbox: Sandbox) -> int | None:
-        """OOM kills in the whole sandbox so far; None where this host cannot know."""
         ...
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
@@ -251,11 +256,3 @@ class Store(Protocol):
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Everything that is there; unreadable records are reported and set aside."""
         ...
-
-
-def no_output() -> tuple[OutputSummary, OutputSummary]:
-    """Nothing printed."""
-    return OutputSummary(), OutputSummary()
-
-
-Details = Mapping[str, Any]

@@ -98,10 +98,9 @@ def _positive(value: float, maximum: float, unit: str) -> float:
 def format_bytes(value: int) -> str:
     """Bytes for people: "256 MiB", "1.5 GiB", "17 B"."""
     amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            break
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
         amount /= 1024
-    else:
-        unit = "TiB"
+        del units[0]
+    unit = units[0]
     return f"{amount:.0f} {unit}" if amount == int(amount) else f"{amount:.1f} {unit}"

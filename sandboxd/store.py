@@ -100,7 +100,7 @@ def _read(path: str, adapter: TypeAdapter[_T]) -> _T | None:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
         if record["version"] != _VERSION:
-            raise ValueError(f"version {record['version']} is not known")  # noqa: TRY301
+            raise ValueError(f"version {record['version']} is not known")
         return adapter.validate_python(record["value"])
     except FileNotFoundError:
         return None

@@ -19,7 +19,7 @@ from sandboxd.isolation import linux
 _OOM_SCORE_ADJ = "500"
 
 
-class EnterFailed(Exception):  # noqa: N818 - named for the state, as the anyio project does
+class EnterFailed(Exception):
     """Raised when a step failed: `step` and `errno`."""
 
     def __init__(self, step: str, errno: int, text: str) -> None:
@@ -59,7 +59,7 @@ def enter_and_exec(spec: dict[str, Any], stdio: tuple[int, int, int], *, keep_fd
         step = "cwd"
         os.chdir(spec["cwd"])
         step = "exec"
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
     except OSError as exc:
         raise EnterFailed(step, exc.errno or 0, exc.strerror or str(exc)) from exc
 

@@ -13,13 +13,13 @@ import grp
 import os
 import pwd
 import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import CapacityExceeded
+from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
-DEFAULT_FIRST = 0x70000000
-DEFAULT_COUNT = 65536
 CLAIMS = "/run/sandboxd-uids"
 _TRIES = 256
 
@@ -31,8 +31,8 @@ class UidRange:
         self,
         owner: str,
         *,
-        first: int = DEFAULT_FIRST,
-        count: int = DEFAULT_COUNT,
+        first: int = DEFAULT_UID_FIRST,
+        count: int = DEFAULT_UID_COUNT,
         claims: str = CLAIMS,
     ) -> None:
         self._owner = owner
@@ -85,7 +85,9 @@ class UidRange:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         os.makedirs(self._claims, mode=0o700, exist_ok=True)
-        fd = os.open(os.path.join(self._claims, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(
+            os.path.join(self._claims, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
@@ -109,15 +111,27 @@ class CallerUid:
 
 
 def process_uids() -> set[int]:
-    """Owners of all processes. /proc/PID belongs to the euid (proc(5)); a process that is not
-    dumpable keeps its directory's owner."""
-    owners = set()
+    """Owners of all processes."""
+    return {uid for _, uid in _processes()}
+
+
+def kill_processes(uid: int) -> int:
+    """SIGKILL every process of a sandbox's uid that is there now; how many there were."""
+    pids = [pid for pid, owner in _processes() if owner == uid]
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Pid and owner of each. /proc/PID belongs to the effective uid (proc(5)); the directory of a
+    process that is not dumpable keeps its owner."""
     with os.scandir("/proc") as entries:
         for entry in entries:
             if entry.name.isdigit():
                 with suppress(FileNotFoundError, ProcessLookupError):
-                    owners.add(entry.stat(follow_symlinks=False).st_uid)
-    return owners
+                    yield int(entry.name), entry.stat(follow_symlinks=False).st_uid
 
 
 def _is_known(uid: int) -> bool:
@@ -138,6 +152,6 @@ def _subordinate_ids() -> set[int]:
             for line in file:
                 parts = line.strip().split(":")
                 if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
-                    first = max(int(parts[1]), DEFAULT_FIRST)
+                    first = max(int(parts[1]), DEFAULT_UID_FIRST)
                     ids.update(range(first, min(int(parts[1]) + int(parts[2]), first + (1 << 20))))
     return ids

@@ -8,6 +8,6 @@ import sys
 
 sys.path.append(__file__.rsplit("/", 3)[0])
 
-from sandboxd.spawn.spawner import main  # noqa: E402 - needs the path above
+from sandboxd.spawn.spawner import main
 
 main(sys.argv[1:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forks the command's process: pipes before the fork, a verdict by a close-on-exec pipe after it."""
+"""Forks the command's process: pipes before the fork, a close-on-exec pipe tells of the exec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandboxd.isolation import enter
 _EXEC_SECONDS = 60.0
 
 
-class ChildFailed(Exception):  # noqa: N818 - named for the state
+class ChildFailed(Exception):
     """Raised when the command could not be started; the child is gone."""
 
     def __init__(self, step: str, errno: int, text: str) -> None:
@@ -52,7 +52,9 @@ def start_child(
         in_read, in_write = os.pipe2(os.O_CLOEXEC)
     if spec["uid"] is not None:
         # Else opening /dev/stdout by name is refused after setuid.
-        for fd in {out_write, err_write, in_read} if stdin_fd is not None else {out_write, err_write}:
+        for fd in (
+            {out_write, err_write, in_read} if stdin_fd is not None else {out_write, err_write}
+        ):
             os.fchown(fd, spec["uid"], spec["gid"])
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -79,7 +81,7 @@ def _child(
         enter.enter_and_exec(spec, _above_stdio(stdio), keep_fd=error_fd)
     except enter.EnterFailed as exc:
         failure = {"step": exc.step, "errno": exc.errno, "text": str(exc)}
-    except BaseException as exc:  # noqa: BLE001 - whatever it is, the shim must hear of it
+    except BaseException as exc:
         failure["text"] = f"{type(exc).__name__}: {exc}"
     finally:
         os.write(error_fd, json.dumps(failure).encode()[:4096])
@@ -99,7 +101,7 @@ def _await_exec(pid: int, error_fd: int) -> None:
     try:
         poller = select.poll()
         poller.register(error_fd, select.POLLIN | select.POLLHUP)
-        # An exec from a dead network file system, or a set-up stuck in the kernel, must not hold us.
+        # An exec from a dead network file system must not hold us for ever.
         answer = os.read(error_fd, 4096) if poller.poll(int(_EXEC_SECONDS * 1000)) else None
     finally:
         os.close(error_fd)

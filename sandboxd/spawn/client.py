@@ -61,9 +61,7 @@ class SpawnerClient:
     start: makes a spawner listen on the path it is given.
     """
 
-    def __init__(
-        self, runtime_directory: str, start: Callable[[str], Awaitable[None]]
-    ) -> None:
+    def __init__(self, runtime_directory: str, start: Callable[[str], Awaitable[None]]) -> None:
         self._runtime = runtime_directory
         self._start = start
         self._packets: Packets | None = None
@@ -132,9 +130,7 @@ class SpawnerClient:
     def _control_directory(self, name: str) -> str:
         return os.path.join(self._runtime, "executions", name)
 
-    async def _launch(
-        self, name: str, spec: dict[str, Any], stdin: bytes | None
-    ) -> ShimLink:
+    async def _launch(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
         directory = self._control_directory(name)
         with ExitStack() as undo, ExitStack() as finally_close:
             try:

@@ -39,7 +39,7 @@ def decode(packet: bytes) -> dict[str, Any]:
     """The object in a packet; raises ValueError for anything else."""
     message = json.loads(packet)
     if not isinstance(message, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - a bad value from the wire
+        raise ValueError("not an object")
     return message
 
 

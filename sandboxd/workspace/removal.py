@@ -79,5 +79,5 @@ def _open_directory(top: int, name: str) -> int:
         return os.open(name, _DIRECTORY, dir_fd=top)
     except PermissionError:
         # Not root, and the directory's mode shuts out its own owner.
-        os.chmod(name, stat.S_IRWXU, dir_fd=top, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+        os.chmod(name, stat.S_IRWXU, dir_fd=top)
         return os.open(name, _DIRECTORY, dir_fd=top)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings: command line over environment (SANDBOX_*) over the file (lower case, no prefix)."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from sandboxd.errors import ConfigError
+from sandboxd.model import Limits
+from sandboxd.policy import (
+    DEFAULT_ADDRESS_SPACE_BYTES,
+    DEFAULT_RESERVE_BYTES,
+    DEFAULT_UID_COUNT,
+    DEFAULT_UID_FIRST,
+    MIN_MEMORY_BYTES,
+    Budget,
+    LimitPolicy,
+)
+from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
+
+DEFAULT_FILE = "/etc/sandboxd/sandboxd.toml"
+DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
+DEFAULT_STATE_DIRECTORY = "/var/lib/sandboxd"
+DEFAULT_RUNTIME_DIRECTORY = "/run/sandboxd"
+_PREFIX = "SANDBOX_"
+
+_Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+_Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+_Cpus = Annotated[float, BeforeValidator(parse_cpus)]
+_Count = Annotated[int, Field(ge=1, le=1 << 31)]
+
+
+class Config(BaseModel):
+    """Every setting, its default and its bounds; unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cgroup_mode: Literal["auto", "required", "off"] = "auto"
+    isolation: Literal["auto", "basic", "standard", "strict"] = "auto"
+    cpu_quota: _Cpus = 2.0
+    memory_limit_bytes: _Bytes | None = None
+    pids_limit: _Count = 512
+    worker_memory_reserve_bytes: _Bytes = DEFAULT_RESERVE_BYTES
+    address_space_limit_bytes: _Bytes = DEFAULT_ADDRESS_SPACE_BYTES
+    disk_limit_bytes: _Bytes = 10 << 30
+    io_read_bytes_per_second: _Bytes = 256 << 20
+    io_write_bytes_per_second: _Bytes = 256 << 20
+    io_device: str | None = None
+    ready_file: str | None = None
+    timeout_seconds: _Seconds = 300.0
+    max_output_bytes: _Bytes = 10 << 20
+    open_files: _Count = 1024
+    admin_group: str | None = None
+    max_executions: _Count = 64
+    max_memory_bytes: _Bytes | None = None
+    max_cpus: _Cpus | None = None
+    max_pids: _Count | None = 32768
+    max_io_read_bytes_per_second: _Bytes | None = None
+    max_io_write_bytes_per_second: _Bytes | None = None
+    max_disk_bytes: _Bytes | None = None
+    max_timeout_seconds: _Seconds | None = 7 * 86400.0
+    max_cpu_seconds: _Seconds | None = None
+    max_max_output_bytes: _Bytes | None = 4 << 30
+    max_open_files: _Count | None = 1 << 20
+    max_file_size_bytes: _Bytes | None = None
+    retention_seconds: _Seconds = 3600.0
+    retention_executions: _Count = 2000
+    retention_output_bytes: _Bytes = 2 << 30
+    uid_first: _Count = DEFAULT_UID_FIRST
+    uid_count: Annotated[int, Field(ge=1, le=1 << 20)] = DEFAULT_UID_COUNT
+
+    def limit_policy(self, budget: Budget) -> LimitPolicy:
+        """Defaults and maxima. Raises ConfigError when the default memory does not fit."""
+        memory = budget.default_memory(self.memory_limit_bytes)
+        if memory < MIN_MEMORY_BYTES:
+            raise ConfigError(
+                f"cannot start: a default memory limit of {memory} bytes is too small",
+                hint=f"set SANDBOX_MEMORY_LIMIT_BYTES to at least {MIN_MEMORY_BYTES}",
+            )
+        defaults = Limits(
+            memory_bytes=memory,
+            cpus=self.cpu_quota,
+            pids=self.pids_limit,
+            io_read_bytes_per_second=self.io_read_bytes_per_second,
+            io_write_bytes_per_second=self.io_write_bytes_per_second,
+            disk_bytes=self.disk_limit_bytes,
+            timeout_seconds=self.timeout_seconds,
+            cpu_seconds=None,
+            max_output_bytes=self.max_output_bytes,
+            open_files=self.open_files,
+            file_size_bytes=self.disk_limit_bytes,
+        )
+        names = LimitPolicy.names()
+        maxima = {name: getattr(self, f"max_{name}") for name in names}
+        return LimitPolicy(defaults, {k: v for k, v in maxima.items() if v is not None})
+
+
+def load(path: str | None, environment: Mapping[str, str]) -> Config:
+    """The settings. path: None = the default file, which may be missing. Raises ConfigError."""
+    values = _read_file(path)
+    for name in Config.model_fields:
+        text = environment.get(_PREFIX + name.upper())
+        if text is not None and text != "":
+            values[name] = text
+    try:
+        return Config.model_validate(values)
+    except ValidationError as exc:
+        problems = "; ".join(
+            f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()
+        )
+        raise ConfigError(f"cannot accept the settings: {problems}") from exc
+
+
+def _read_file(path: str | None) -> dict[str, Any]:
+    try:
+        with open(path or DEFAULT_FILE, "rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError as exc:
+        if path is None:
+            return {}
+        raise ConfigError(f"cannot read {path}: {exc.strerror}") from exc
+    except (OSError, tomllib.TOMLDecodeError) as exc:
+        raise ConfigError(f"cannot read {path or DEFAULT_FILE}: {exc}") from exc
+
+
+def named_socket() -> str | None:
+    """The socket the environment names for server, client and sandboxctl alike."""
+    return os.environ.get("SANDBOXD_SOCKET") or None

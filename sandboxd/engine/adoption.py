@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""At start: takes over what an earlier daemon of this instance left, and clears the rest."""
+
+from __future__ import annotations
+
+import logging
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.executions import Executions
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.model import ErrorCode, Execution, Sandbox, SandboxState
+from sandboxd.outcome import lost
+
+_log = logging.getLogger(__name__)
+
+
+class Adoption:
+    """Reads all records once."""
+
+    def __init__(self, context: Context, sandboxes: Sandboxes, executions: Executions) -> None:
+        self._context = context
+        self._sandboxes = sandboxes
+        self._executions = executions
+
+    async def run(self) -> None:
+        """Adopt every recorded sandbox, then remove this instance's units that have no record."""
+        context = self._context
+        known = []
+        for sandbox, executions in await context.store.load():
+            live = LiveSandbox(sandbox, used_monotonic=context.clock.monotonic())
+            context.registry.add(live)
+            if live.is_over:
+                live.released_monotonic = context.clock.monotonic()
+                for execution in executions:
+                    live.executions[execution.id] = _ended(execution)
+                continue
+            known.append(sandbox.id)
+            await context.uids.reclaim(sandbox.uid, sandbox.id)
+            there = await context.scheme.adopt_sandbox(sandbox)
+            for execution in executions:
+                await self._adopt_execution(live, execution)
+            self._settle(live, sandbox, there=there)
+        for unit in await context.scheme.discard_unknown(known):
+            _log.warning("Removed %s, which no record knows", unit)
+
+    async def _adopt_execution(self, live: LiveSandbox, execution: Execution) -> None:
+        context = self._context
+        if execution.is_finished:
+            live.executions[execution.id] = _ended(execution)
+            return
+        directory = context.workspaces.record_directory(live.sandbox.id, execution.id)
+        running = LiveExecution(execution)
+        live.executions[execution.id] = running
+        running.shim = await context.launcher.attach(live.sandbox.id, execution.id, directory)
+        if running.shim is not None:
+            self._executions.watch(live, running)
+            _log.info("Adopted execution %s of sandbox %s", execution.id, live.sandbox.id)
+            return
+        facts = context.launcher.read_record(directory)
+        outcome = lost() if facts is None else self._executions.judge(running, facts)
+        self._executions.finish(running, outcome, facts)
+        await context.store.save_execution(execution)
+        running.finished.set()
+        await context.scheme.collect(live.sandbox, execution, 0)
+        running.collected.set()
+
+    def _settle(self, live: LiveSandbox, sandbox: Sandbox, *, there: bool) -> None:
+        """A sandbox goes on where its place is still there."""
+        if sandbox.state is SandboxState.RELEASING or not there:
+            if not there:
+                _log.warning("Releasing sandbox %s: its place is gone", sandbox.id)
+            self._sandboxes.start_release(live, ErrorCode.RELEASED)
+
+
+def _ended(execution: Execution) -> LiveExecution:
+    ended = LiveExecution(execution)
+    ended.finished.set()
+    ended.collected.set()
+    return ended

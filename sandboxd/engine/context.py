@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every part of the engine works with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandboxd.engine.registry import Registry
+from sandboxd.engine.requests import IsolationReport
+from sandboxd.model import Isolation, Network
+from sandboxd.policy import LimitPolicy
+from sandboxd.ports import Clock, Launcher, Scheme, Store, Uids, Workspaces
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was configured and what the host was found to give."""
+
+    version: str
+    instance_id: str
+    policy: LimitPolicy
+    isolation: Isolation
+    network: Network
+    isolation_levels: Mapping[str, IsolationReport]
+    private_mounts: bool
+    cgroup_mode: str
+    cgroup_version: str
+    cgroup_detail: str
+    missing: tuple[str, ...] = ()
+    max_executions: int = 64
+    retention_seconds: float = 3600.0
+    retention_executions: int = 2000
+    retention_output_bytes: int = 2 << 30
+
+
+class Tasks:
+    """The one owner of background tasks. A task that breaks is logged, the others go on."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Tasks:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._group.__aexit__(*exc)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run `work` in the background."""
+        return self._group.create_task(_guarded(work, name), name=name)
+
+
+async def _guarded(work: Coroutine[Any, Any, None], name: str) -> None:
+    try:
+        await work
+    except Exception:
+        _log.exception("Cannot finish %s", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Ports, settings and the registry."""
+
+    settings: Settings
+    clock: Clock
+    scheme: Scheme
+    launcher: Launcher
+    workspaces: Workspaces
+    uids: Uids
+    store: Store
+    registry: Registry
+    tasks: Tasks

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API calls: looks up what the caller may see, then lets the right part do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandboxd.engine.adoption import Adoption
+from sandboxd.engine.context import Context
+from sandboxd.engine.executions import Executions, wait_finished
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.engine.upkeep import Upkeep
+from sandboxd.model import Caller, ErrorCode, Execution, LimitChanges, Sandbox
+
+
+class Engine:
+    """All sandboxes and executions of one daemon."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._sandboxes = Sandboxes(context)
+        self._executions = Executions(context)
+        self._upkeep = Upkeep(context, self._sandboxes)
+        self.is_ready = False
+
+    async def open(self) -> None:
+        """Take over what an earlier daemon left, then begin to serve."""
+        await Adoption(self._context, self._sandboxes, self._executions).run()
+        self._context.tasks.start(self._upkeep.run(), "upkeep")
+        self.is_ready = True
+
+    async def release_all(self) -> None:
+        """End everything; returns when it is gone or was given its time."""
+        self.is_ready = False
+        lives = [live for live in self._context.registry if not live.is_over]
+        for live in lives:
+            self._sandboxes.start_release(live, ErrorCode.DRAINING)
+        for live in lives:
+            await self._sandboxes.release(live, ErrorCode.DRAINING)
+
+    # -- sandboxes
+
+    async def create_sandbox(self, caller: Caller, request: SandboxRequest) -> Sandbox:
+        """Make a sandbox of the caller's."""
+        return (await self._sandboxes.create(caller, request)).sandbox
+
+    def get_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        """By id or the caller's own name. Raises SandboxNotFound."""
+        return self._context.registry.find(caller, ref).sandbox
+
+    def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
+        """All that the caller may see, oldest first."""
+        return [live.sandbox for live in self._context.registry.visible(caller)]
+
+    async def change_sandbox(
+        self,
+        caller: Caller,
+        ref: str,
+        changes: LimitChanges,
+        *,
+        metadata: Mapping[str, str] | None,
+        lifetime_seconds: float | None,
+        idle_timeout_seconds: float | None,
+        force: bool,
+    ) -> Sandbox:
+        """Change limits, metadata and deadlines, running executions included."""
+        live = self._context.registry.find_usable(caller, ref)
+        await self._sandboxes.change(
+            live,
+            changes,
+            metadata=metadata,
+            lifetime_seconds=lifetime_seconds,
+            idle_timeout_seconds=idle_timeout_seconds,
+            force=force,
+        )
+        return live.sandbox
+
+    async def release_sandbox(self, caller: Caller, ref: str) -> None:
+        """Remove it and wait until it is gone; fine when it already is."""
+        live = self._context.registry.find(caller, ref)
+        await self._sandboxes.release(live, ErrorCode.RELEASED)
+
+    async def suspend_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        """Freeze every process."""
+        live = self._context.registry.find_usable(caller, ref)
+        await self._sandboxes.suspend(live)
+        return live.sandbox
+
+    async def resume_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        """Let every process go on."""
+        live = self._context.registry.find_usable(caller, ref)
+        await self._sandboxes.resume(live)
+        return live.sandbox
+
+    # -- executions
+
+    async def start_execution(
+        self, caller: Caller, ref: str, request: ExecutionRequest
+    ) -> Execution:
+        """Start a command; returns once its exec succeeded."""
+        live = self._context.registry.find_usable(caller, ref)
+        return (await self._executions.start(live, request)).execution
+
+    async def run(
+        self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
+    ) -> Execution:
+        """Start a command in a sandbox that lives as long as it does."""
+        live = await self._sandboxes.create(caller, sandbox, one_shot=True)
+        try:
+            begun = await self._executions.start(live, execution)
+        except BaseException:
+            await self._sandboxes.release(live, ErrorCode.RELEASED)
+            self._context.registry.forget(live)
+            await self._context.workspaces.remove(live.sandbox.id)
+            raise
+        name = f"run of sandbox {live.sandbox.id}"
+        self._context.tasks.start(self._release_after(live, begun), name)
+        return begun.execution
+
+    def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
+        """One execution. Raises SandboxNotFound, ExecutionNotFound."""
+        return self._find(caller, ref, execution_id).execution
+
+    def list_executions(self, caller: Caller, ref: str | None = None) -> list[Execution]:
+        """Those of one sandbox, or all that the caller may see; oldest first."""
+        registry = self._context.registry
+        lives = registry.visible(caller) if ref is None else [registry.find(caller, ref)]
+        found = [running.execution for live in lives for running in live.executions.values()]
+        return sorted(found, key=lambda execution: execution.created_at)
+
+    async def wait_execution(
+        self, caller: Caller, ref: str, execution_id: str, timeout_seconds: float | None
+    ) -> Execution:
+        """Wait for its end; after the timeout as it is then."""
+        running = self._find(caller, ref, execution_id)
+        await wait_finished(running, timeout_seconds)
+        return running.execution
+
+    async def kill_execution(
+        self,
+        caller: Caller,
+        ref: str,
+        execution_id: str,
+        *,
+        signal: int | None,
+        grace_seconds: float,
+    ) -> Execution:
+        """Kill it, or send its main process a signal."""
+        live = self._context.registry.find(caller, ref)
+        return await self._executions.kill(
+            live, execution_id, signal=signal, grace_seconds=grace_seconds
+        )
+
+    async def read_output(self, execution: Execution, stream: str, offset: int, size: int) -> bytes:
+        """Bytes of an execution's spool; fewer than `size` at its end."""
+        return await self._context.workspaces.read_output(
+            execution.sandbox_id, execution.id, stream, offset, size
+        )
+
+    # -- host
+
+    def host(self) -> HostReport:
+        """What this daemon can do here, and how much of it is taken."""
+        context, settings = self._context, self._context.settings
+        budget, committed = context.registry.budget, context.registry.committed_bytes
+        defaults = settings.policy.defaults
+        return HostReport(
+            version=settings.version,
+            instance_id=settings.instance_id,
+            scheme=context.scheme.name,
+            reason=context.scheme.reason,
+            ready=self.is_ready,
+            budget_bytes=budget.total_bytes,
+            reserve_bytes=budget.reserve_bytes,
+            committed_bytes=committed,
+            slots=max(0, budget.total_bytes - committed) // defaults.memory_bytes,
+            limits=defaults,
+            enforcement=context.scheme.enforcement(defaults),
+            isolation_levels=settings.isolation_levels,
+            cgroup_mode=settings.cgroup_mode,
+            cgroup_version=settings.cgroup_version,
+            cgroup_detail=settings.cgroup_detail,
+            missing=settings.missing,
+        )
+
+    def _find(self, caller: Caller, ref: str, execution_id: str) -> LiveExecution:
+        return self._context.registry.find(caller, ref).execution(execution_id)
+
+    async def _release_after(self, live: LiveSandbox, begun: LiveExecution) -> None:
+        await begun.finished.wait()
+        await self._sandboxes.release(live, ErrorCode.RELEASED)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of one execution: start, watch, judge, collect."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.requests import ExecutionRequest
+from sandboxd.errors import (
+    ExecutionFinished,
+    ExecutionLimitReached,
+    SandboxdError,
+    SandboxReleased,
+    SandboxSuspended,
+)
+from sandboxd.model import (
+    ErrorCode,
+    Execution,
+    ExecutionStatus,
+    Outcome,
+    OutputSummary,
+    Sandbox,
+    SandboxState,
+)
+from sandboxd.names import new_id
+from sandboxd.outcome import Facts, decide, lost, usage
+from sandboxd.ports import LaunchRequest, Shim
+
+_log = logging.getLogger(__name__)
+_GONE_SECONDS = 2.0
+_KILL_ANSWER_SECONDS = 15.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Executions:
+    """Starts executions and sees each to its end."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def start(self, live: LiveSandbox, request: ExecutionRequest) -> LiveExecution:
+        """Start one; returns after its exec. On any error nothing of it is left."""
+        async with self._slot(live):
+            execution = self._new(live.sandbox, request)
+            begun = LiveExecution(execution)
+            async with AsyncExitStack() as undo:
+                shim = await self._launch(live, begun, undo)
+                await shim.go()
+                undo.pop_all()
+            execution.started_at = self._context.clock.now()
+            execution.outcome = Outcome(ExecutionStatus.RUNNING)
+            await self._save(execution)
+        self.watch(live, begun)
+        return begun
+
+    def watch(self, live: LiveSandbox, running: LiveExecution) -> None:
+        """See a started (or adopted) execution to its end, in the background."""
+        name = f"execution {running.execution.id}"
+        self._context.tasks.start(self._watch(live, running), name)
+
+    async def kill(
+        self,
+        live: LiveSandbox,
+        execution_id: str,
+        *,
+        signal: int | None,
+        grace_seconds: float,
+    ) -> Execution:
+        """Kill the whole tree (signal None or 9), or send the main process a signal."""
+        running = live.execution(execution_id)
+        if running.shim is None or running.execution.is_finished:
+            raise ExecutionFinished(
+                f"cannot kill execution {execution_id}: it is {running.execution.outcome.status}"
+            )
+        if signal not in (None, 9):
+            await running.shim.signal(signal)
+            return running.execution
+        await running.shim.kill(ErrorCode.KILLED_BY_CALLER, grace_seconds=grace_seconds)
+        await wait_finished(running, grace_seconds + _KILL_ANSWER_SECONDS)
+        return running.execution
+
+    def finish(self, running: LiveExecution, outcome: Outcome, facts: Facts | None) -> None:
+        """Put the end into the record."""
+        execution = running.execution
+        execution.outcome = outcome
+        if facts is not None:
+            execution.usage = usage(facts)
+            execution.leftovers_killed = facts.leftovers_killed
+            execution.unkillable = not facts.kill_complete
+            execution.finished_at = datetime.fromtimestamp(facts.finished_at, UTC)
+            streams = (*facts.streams, OutputSummary(), OutputSummary())
+            execution.stdout, execution.stderr = streams[0], streams[1]
+        else:
+            execution.finished_at = self._context.clock.now()
+        running.shim = None
+        running.finished_monotonic = self._context.clock.monotonic()
+
+    def judge(self, running: LiveExecution, facts: Facts) -> Outcome:
+        """The verdict on an execution that left a record."""
+        return decide(
+            facts,
+            own_limits=running.execution.own_limits,
+            cpu_limit_seconds=running.execution.limits.cpu_seconds,
+        )
+
+    # -- private
+
+    @asynccontextmanager
+    async def _slot(self, live: LiveSandbox) -> AsyncIterator[None]:
+        """A place among the sandbox's executions, refused while it is not ready for one."""
+        if live.sandbox.state is SandboxState.SUSPENDED:
+            raise SandboxSuspended(
+                f"cannot start an execution: sandbox {live.sandbox.id} is suspended",
+                hint="resume it first",
+            )
+        if live.sandbox.state is not SandboxState.READY:
+            raise SandboxReleased(
+                f"cannot start an execution: sandbox {live.sandbox.id} is {live.sandbox.state}"
+            )
+        maximum = self._context.settings.max_executions
+        if len(live.running()) + live.starting >= maximum:
+            raise ExecutionLimitReached(
+                f"cannot start an execution: sandbox {live.sandbox.id} runs {maximum} already",
+                hint="wait for one to end, or use another sandbox",
+                details={"maximum": maximum},
+            )
+        live.starting += 1
+        live.used_monotonic = self._context.clock.monotonic()
+        try:
+            yield
+        finally:
+            async with live.settled:
+                live.starting -= 1
+                live.settled.notify_all()
+
+    def _new(self, sandbox: Sandbox, request: ExecutionRequest) -> Execution:
+        context = self._context
+        limits = context.settings.policy.for_execution(sandbox.limits, request.limits)
+        execution_id = new_id()
+        return Execution(
+            id=execution_id,
+            sandbox_id=sandbox.id,
+            command=request.command,
+            limits=limits,
+            own_limits=frozenset(request.limits.as_dict()),
+            enforcement=context.scheme.enforcement(limits),
+            created_at=context.clock.now(),
+            unit=context.scheme.execution_unit(sandbox.id, execution_id),
+        )
+
+    async def _launch(self, live: LiveSandbox, begun: LiveExecution, undo: AsyncExitStack) -> Shim:
+        """Directory, held shim, scope: undone in reverse by `undo`."""
+        context, sandbox, execution = self._context, live.sandbox, begun.execution
+        await context.workspaces.create_execution(sandbox.id, execution.id)
+        undo.push_async_callback(context.workspaces.remove_execution, sandbox.id, execution.id)
+        await context.store.save_execution(execution)
+        undo.push_async_callback(self._give_up, live, begun)
+        shim = await context.launcher.launch(self._launch_request(sandbox, execution))
+        begun.shim = shim
+        live.executions[execution.id] = begun
+        undo.push_async_callback(shim.abort)
+        await context.scheme.place(sandbox, execution, shim, len(live.running()))
+        return shim
+
+    async def _give_up(self, live: LiveSandbox, begun: LiveExecution) -> None:
+        begun.shim = None
+        live.executions.pop(begun.execution.id, None)
+        await self._context.scheme.collect(live.sandbox, begun.execution, len(live.running()))
+
+    def _launch_request(self, sandbox: Sandbox, execution: Execution) -> LaunchRequest:
+        context = self._context
+        home = context.workspaces.home(sandbox.id)
+        return LaunchRequest(
+            sandbox=sandbox,
+            execution=execution,
+            rlimits=context.scheme.rlimits(execution.limits),
+            env=self._environment(sandbox, execution, home),
+            cwd=os.path.join(home, execution.command.cwd or ""),
+            record_directory=context.workspaces.record_directory(sandbox.id, execution.id),
+            tmp_directory=context.workspaces.tmp(sandbox.id),
+            private_mounts=context.settings.private_mounts,
+        )
+
+    def _environment(self, sandbox: Sandbox, execution: Execution, home: str) -> Mapping[str, str]:
+        private = self._context.settings.private_mounts
+        return {
+            "PATH": _PATH,
+            "HOME": home,
+            "USER": "sandbox",
+            "LOGNAME": "sandbox",
+            "LANG": "C.UTF-8",
+            "TMPDIR": "/tmp" if private else self._context.workspaces.tmp(sandbox.id),  # noqa: S108
+            **sandbox.env,
+            **execution.command.env,
+        }
+
+    async def _watch(self, live: LiveSandbox, running: LiveExecution) -> None:
+        shim = running.shim
+        if shim is None:
+            return
+        facts = await shim.ended()
+        if facts is None:
+            _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
+            outcome = lost()
+        else:
+            outcome = self.judge(running, facts)
+        # Its process is one of the sandbox's until it is gone, and the next command may come at
+        # once. One that cannot be killed keeps its shim (D state): the record is the end.
+        await shim.gone(timeout_seconds=_GONE_SECONDS)
+        self.finish(running, outcome, facts)
+        live.used_monotonic = running.finished_monotonic
+        await self._save(running.execution)
+        running.finished.set()
+        try:
+            await self._context.scheme.collect(live.sandbox, running.execution, len(live.running()))
+        finally:
+            async with live.settled:
+                running.collected.set()
+                live.settled.notify_all()
+
+    async def _save(self, execution: Execution) -> None:
+        """Write the record; a full disk must not lose an end that is known in memory."""
+        try:
+            await self._context.store.save_execution(execution)
+        except SandboxdError as exc:
+            _log.error("Cannot keep the record of execution %s: %s", execution.id, exc)
+
+
+async def wait_finished(running: LiveExecution, timeout_seconds: float | None) -> None:
+    """Wait for the end, at most so long; no error when it is not there yet."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_seconds):
+            await running.finished.wait()

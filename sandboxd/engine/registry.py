@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lives now: sandboxes, their executions, names and promised memory. In memory, no waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sandboxd.errors import ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
+from sandboxd.model import Caller, Execution, Sandbox, SandboxState
+from sandboxd.policy import Budget
+from sandboxd.ports import Shim
+
+_OVER = (SandboxState.RELEASED, SandboxState.FAILED)
+
+
+@dataclass(eq=False, slots=True)
+class LiveExecution:
+    """An execution and what the engine holds for it. `shim` is None before and after its life."""
+
+    execution: Execution
+    shim: Shim | None = None
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+    collected: asyncio.Event = field(default_factory=asyncio.Event)
+    finished_monotonic: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class LiveSandbox:
+    """A sandbox and what the engine holds for it.
+
+    `starting` counts executions between the request and the exec: a release waits for them.
+    """
+
+    sandbox: Sandbox
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    executions: dict[str, LiveExecution] = field(default_factory=dict)
+    starting: int = 0
+    settled: asyncio.Condition = field(default_factory=asyncio.Condition)
+    used_monotonic: float = 0.0
+    released_monotonic: float = 0.0
+    release: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only its records are left."""
+        return self.sandbox.state in _OVER
+
+    def running(self) -> list[LiveExecution]:
+        """Executions whose command may run."""
+        return [live for live in self.executions.values() if live.shim is not None]
+
+    def execution(self, execution_id: str) -> LiveExecution:
+        """One execution. Raises ExecutionNotFound."""
+        live = self.executions.get(execution_id)
+        if live is None:
+            raise ExecutionNotFound(
+                f"cannot find execution {execution_id} of sandbox {self.sandbox.id}",
+                hint="it may be older than the retention time",
+            )
+        return live
+
+
+class Registry:
+    """All sandboxes of this daemon, ended ones too while their records are kept."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._sandboxes: dict[str, LiveSandbox] = {}
+        self._reservations: list[tuple[int, int, str | None]] = []
+
+    def __iter__(self) -> Iterator[LiveSandbox]:
+        return iter(list(self._sandboxes.values()))
+
+    def add(self, live: LiveSandbox) -> None:
+        """From now on it can be found."""
+        self._sandboxes[live.sandbox.id] = live
+
+    def forget(self, live: LiveSandbox) -> None:
+        """From now on it cannot be found."""
+        self._sandboxes.pop(live.sandbox.id, None)
+
+    def find(self, caller: Caller, reference: str) -> LiveSandbox:
+        """By id, or by the caller's own name for a live one. Raises SandboxNotFound."""
+        live = self._sandboxes.get(reference)
+        if live is not None and caller.may_see(live.sandbox.owner_uid):
+            return live
+        for live in self._sandboxes.values():
+            same = live.sandbox.name == reference and live.sandbox.owner_uid == caller.uid
+            if same and not live.is_over:
+                return live
+        raise SandboxNotFound(f"cannot find sandbox {reference!r}")
+
+    def find_usable(self, caller: Caller, reference: str) -> LiveSandbox:
+        """The same, for a verb that changes it. Raises SandboxReleased too."""
+        live = self.find(caller, reference)
+        if live.is_over or live.sandbox.state is SandboxState.RELEASING:
+            raise SandboxReleased(
+                f"cannot use sandbox {reference}: it is {live.sandbox.state}",
+                hint="create another one",
+            )
+        return live
+
+    def visible(self, caller: Caller) -> list[LiveSandbox]:
+        """All that the caller may see, oldest first."""
+        lives = self._sandboxes.values()
+        return [live for live in lives if caller.may_see(live.sandbox.owner_uid)]
+
+    @property
+    def committed_bytes(self) -> int:
+        """Memory promised to sandboxes, those being made included."""
+        lives = [live for live in self._sandboxes.values() if not live.is_over]
+        kept = sum(live.sandbox.limits.memory_bytes for live in lives)
+        return kept + sum(memory for memory, _, _ in self._reservations)
+
+    @contextmanager
+    def reservation(self, owner_uid: int, name: str | None, memory_bytes: int) -> Iterator[None]:
+        """Hold a name and memory while a sandbox is made. Raises NameInUse, CapacityExceeded."""
+        if name is not None and self._has_name(owner_uid, name):
+            raise NameInUse(
+                f"cannot create sandbox {name!r}: the name is in use",
+                details={"name": name},
+            )
+        self.budget.check(memory_bytes, self.committed_bytes)
+        entry = (memory_bytes, owner_uid, name)
+        self._reservations.append(entry)
+        try:
+            yield
+        finally:
+            self._reservations.remove(entry)
+
+    def _has_name(self, owner_uid: int, name: str) -> bool:
+        if any((o, n) == (owner_uid, name) for _, o, n in self._reservations):
+            return True
+        return any(
+            (live.sandbox.owner_uid, live.sandbox.name) == (owner_uid, name)
+            for live in self._sandboxes.values()
+            if not live.is_over
+        )

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a sandbox: create, change, suspend, resume, release."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.requests import SandboxRequest
+from sandboxd.errors import (
+    IsolationUnsupported,
+    LimitBelowUsage,
+    OperationTimedOut,
+    SandboxdError,
+)
+from sandboxd.model import (
+    SCOPE_LIMITS,
+    Caller,
+    ErrorCode,
+    Execution,
+    LimitChanges,
+    Limits,
+    Sandbox,
+    SandboxState,
+)
+from sandboxd.names import new_id
+from sandboxd.policy import check_required
+
+_log = logging.getLogger(__name__)
+_END_SECONDS = 15.0
+_RELEASE_SECONDS = 60.0
+_UID_SECONDS = 5.0
+_RETRY_SECONDS = 0.05
+
+
+class Sandboxes:
+    """Makes, changes and removes sandboxes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def create(
+        self, caller: Caller, request: SandboxRequest, *, one_shot: bool = False
+    ) -> LiveSandbox:
+        """Make a sandbox; on any error nothing of it is left."""
+        context = self._context
+        limits = context.settings.policy.for_sandbox(request.limits)
+        enforcement = context.scheme.enforcement(limits)
+        check_required(request.require, request.require_by, enforcement)
+        self._check_isolation(request)
+        registry = context.registry
+        with registry.reservation(caller.uid, request.name, limits.memory_bytes):
+            async with AsyncExitStack() as undo:
+                sandbox_id = new_id()
+                uid = await context.uids.take(sandbox_id)
+                undo.push_async_callback(context.uids.give_back, uid)
+                sandbox = self._new(caller, request, sandbox_id, uid, limits)
+                sandbox.is_one_shot = one_shot
+                undo.push_async_callback(context.workspaces.remove, sandbox_id)
+                await context.workspaces.create(sandbox)
+                await context.store.save_sandbox(sandbox)
+                await context.scheme.create_sandbox(sandbox)
+                undo.pop_all()
+            live = LiveSandbox(sandbox, used_monotonic=context.clock.monotonic())
+            registry.add(live)
+        return live
+
+    async def change(
+        self,
+        live: LiveSandbox,
+        asked: LimitChanges,
+        *,
+        metadata: Mapping[str, str] | None,
+        lifetime_seconds: float | None,
+        idle_timeout_seconds: float | None,
+        force: bool,
+    ) -> None:
+        """Change limits, metadata and deadlines live; limits change wholly or not at all."""
+        async with live.lock:
+            sandbox = live.sandbox
+            if asked.as_dict():
+                await self._change_limits(live, asked, force=force)
+            if metadata is not None:
+                sandbox.metadata = dict(metadata)
+            if lifetime_seconds is not None:
+                self._set_lifetime(sandbox, lifetime_seconds)
+            if idle_timeout_seconds is not None:
+                sandbox.idle_timeout_seconds = idle_timeout_seconds
+                live.used_monotonic = self._context.clock.monotonic()
+            await self._context.store.save_sandbox(sandbox)
+
+    async def suspend(self, live: LiveSandbox) -> None:
+        """Stop every process; new executions are refused."""
+        async with live.lock:
+            if live.sandbox.state is not SandboxState.READY:
+                return
+            live.sandbox.state = SandboxState.SUSPENDED
+            async with live.settled:
+                await live.settled.wait_for(lambda: live.starting == 0)
+            await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
+            await self._context.store.save_sandbox(live.sandbox)
+
+    async def resume(self, live: LiveSandbox) -> None:
+        """Let every process go on."""
+        async with live.lock:
+            if live.sandbox.state is not SandboxState.SUSPENDED:
+                return
+            await asyncio.gather(*(e.shim.thaw() for e in live.running() if e.shim))
+            live.sandbox.state = SandboxState.READY
+            live.used_monotonic = self._context.clock.monotonic()
+            await self._context.store.save_sandbox(live.sandbox)
+
+    def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:
+        """Begin to release, once; the task ends when everything is gone."""
+        if live.release is None or (live.release.done() and not live.is_over):
+            live.sandbox.state = SandboxState.RELEASING
+            name = f"release of sandbox {live.sandbox.id}"
+            live.release = self._context.tasks.start(self._release(live, code), name)
+        return live.release
+
+    async def release(self, live: LiveSandbox, code: ErrorCode) -> None:
+        """Release and wait until everything is gone. Raises OperationTimedOut."""
+        if live.is_over:
+            return
+        task = self.start_release(live, code)
+        done, _ = await asyncio.wait([task], timeout=_RELEASE_SECONDS)
+        if not done or not live.is_over:
+            raise OperationTimedOut(
+                f"cannot release sandbox {live.sandbox.id} yet: something of it is still there",
+                hint="it is tried again in the background; see the journal for what is left",
+            )
+
+    # -- private
+
+    def _new(
+        self, caller: Caller, request: SandboxRequest, sandbox_id: str, uid: int, limits: Limits
+    ) -> Sandbox:
+        context = self._context
+        sandbox = Sandbox(
+            id=sandbox_id,
+            name=request.name,
+            owner_uid=caller.uid,
+            uid=uid,
+            isolation=context.settings.isolation,
+            network=context.settings.network,
+            scheme=context.scheme.name,
+            limits=limits,
+            enforcement=context.scheme.enforcement(limits),
+            created_at=context.clock.now(),
+            last_used_at=context.clock.now(),
+            env=dict(request.env),
+            metadata=dict(request.metadata),
+            unit=context.scheme.sandbox_unit(sandbox_id),
+            idle_timeout_seconds=request.idle_timeout_seconds,
+        )
+        if request.lifetime_seconds is not None:
+            self._set_lifetime(sandbox, request.lifetime_seconds)
+        return sandbox
+
+    def _check_isolation(self, request: SandboxRequest) -> None:
+        settings = self._context.settings
+        if request.isolation not in (None, "auto", settings.isolation.value):
+            report = settings.isolation_levels[str(request.isolation)]
+            raise IsolationUnsupported(
+                f"cannot isolate at level {request.isolation}: {report.detail}",
+                hint=f"this host gives {settings.isolation.value}",
+                details={"isolation": request.isolation, "lacks": list(report.lacks)},
+            )
+        if request.network not in (None, settings.network.value):
+            raise IsolationUnsupported(
+                f"cannot give network {request.network}: only {settings.network.value} can be had",
+                details={"network": request.network, "available": [settings.network.value]},
+            )
+
+    def _set_lifetime(self, sandbox: Sandbox, seconds: float) -> None:
+        clock = self._context.clock
+        sandbox.expires_at = clock.now() + timedelta(seconds=seconds)
+        sandbox.expires_monotonic = clock.monotonic() + seconds
+
+    async def _change_limits(self, live: LiveSandbox, asked: LimitChanges, *, force: bool) -> None:
+        context, sandbox = self._context, live.sandbox
+        context.settings.policy.for_sandbox(asked)
+        limits = sandbox.limits.with_changes(asked)
+        more = limits.memory_bytes - sandbox.limits.memory_bytes
+        used = context.scheme.memory_current(sandbox)
+        if more < 0 and used is not None and used > limits.memory_bytes and not force:
+            raise LimitBelowUsage(
+                f"cannot lower memory_bytes to {limits.memory_bytes}: {used} bytes are in use",
+                hint="free memory inside, or repeat with `force: true` and risk an OOM kill",
+                details={"limit": "memory_bytes", "asked": limits.memory_bytes, "current": used},
+            )
+        if more > 0:
+            context.registry.budget.check(more, context.registry.committed_bytes)
+        before = sandbox.limits
+        # From here on no other request can promise the same memory.
+        sandbox.limits = replace(before, memory_bytes=max(before.memory_bytes, limits.memory_bytes))
+        changes = [(e, _follow(e.execution, limits)) for e in live.running()]
+        try:
+            await context.scheme.change_limits(
+                sandbox, limits, [(e.execution, changed) for e, changed in changes]
+            )
+        except BaseException:
+            sandbox.limits = before
+            raise
+        sandbox.limits = limits
+        sandbox.enforcement = context.scheme.enforcement(limits)
+        for running, changed in changes:
+            running.execution.limits = changed
+            if running.shim is not None:
+                await running.shim.scope_changed()
+
+    async def _release(self, live: LiveSandbox, code: ErrorCode) -> None:
+        """Everything in reverse order. A part that stays is tried again by the next call."""
+        context, sandbox = self._context, live.sandbox
+        async with live.lock:
+            await self._save(sandbox)
+            async with live.settled:
+                await live.settled.wait_for(lambda: live.starting == 0)
+            await self._end_executions(live, code)
+            await context.scheme.kill_sandbox(sandbox)
+            await context.scheme.release_sandbox(sandbox)
+            if not await self._free_uid(sandbox.uid):
+                _log.error(
+                    "Cannot finish the release of sandbox %s: a process of uid %d does not die",
+                    sandbox.id,
+                    sandbox.uid,
+                )
+                return
+            await context.workspaces.remove_contents(sandbox.id)
+            sandbox.state = SandboxState.RELEASED
+            live.released_monotonic = context.clock.monotonic()
+            await self._save(sandbox)
+
+    async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
+        for running in live.running():
+            if running.shim is not None:
+                await running.shim.kill(code, grace_seconds=0)
+        try:
+            async with asyncio.timeout(_END_SECONDS), live.settled:
+                await live.settled.wait_for(
+                    lambda: all(map(_is_collected, live.executions.values()))
+                )
+        except TimeoutError:
+            _log.error("Cannot end all executions of sandbox %s in time", live.sandbox.id)
+
+    async def _free_uid(self, uid: int) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _UID_SECONDS
+        while not await self._context.uids.give_back(uid):
+            if loop.time() > deadline:
+                return False
+            # /proc tells no one when a process is gone; the killed need a moment.
+            await asyncio.sleep(_RETRY_SECONDS)
+        return True
+
+    async def _save(self, sandbox: Sandbox) -> None:
+        """A full disk must not stop a release."""
+        try:
+            await self._context.store.save_sandbox(sandbox)
+        except SandboxdError as exc:
+            _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
+
+
+def _is_collected(running: LiveExecution) -> bool:
+    return running.collected.is_set()
+
+
+def _follow(execution: Execution, sandbox_limits: Limits) -> Limits:
+    """An execution's limits after its sandbox's changed: its own where it asked, never above."""
+    changes = {}
+    for name in SCOPE_LIMITS:
+        bound = getattr(sandbox_limits, name)
+        own = getattr(execution.limits, name)
+        changes[name] = min(own, bound) if name in execution.own_limits else bound
+    return replace(execution.limits, **changes)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The periodic look at everything: deadlines, releases that stuck, records past their time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.model import ErrorCode, SandboxState
+
+_log = logging.getLogger(__name__)
+_PERIOD_SECONDS = 1.0
+
+
+class Upkeep:
+    """Brings the world to the state wanted; a missed event is only late."""
+
+    def __init__(self, context: Context, sandboxes: Sandboxes) -> None:
+        self._context = context
+        self._sandboxes = sandboxes
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(_PERIOD_SECONDS)
+            try:
+                await self.pass_once()
+            except Exception:
+                _log.exception("Cannot finish a round of upkeep")
+
+    async def pass_once(self) -> None:
+        """One round."""
+        now = self._context.clock.monotonic()
+        for live in self._context.registry:
+            if live.is_over:
+                await self._forget_old_sandbox(live, now)
+            elif live.sandbox.state is SandboxState.RELEASING:
+                self._sandboxes.start_release(live, ErrorCode.RELEASED)
+            elif _is_spent(live):
+                self._sandboxes.start_release(live, ErrorCode.RELEASED)
+            elif self._has_expired(live, now):
+                self._sandboxes.start_release(live, ErrorCode.EXPIRED)
+        await self._prune_executions(now)
+
+    def _has_expired(self, live: LiveSandbox, now: float) -> bool:
+        sandbox = live.sandbox
+        if sandbox.expires_monotonic is not None and now >= sandbox.expires_monotonic:
+            return True
+        if live.running() or live.starting or sandbox.state is SandboxState.SUSPENDED:
+            live.used_monotonic = now
+            return False
+        idle = sandbox.idle_timeout_seconds
+        return idle is not None and now - live.used_monotonic >= idle
+
+    async def _forget_old_sandbox(self, live: LiveSandbox, now: float) -> None:
+        if now - live.released_monotonic > self._context.settings.retention_seconds:
+            self._context.registry.forget(live)
+            await self._context.workspaces.remove(live.sandbox.id)
+
+    async def _prune_executions(self, now: float) -> None:
+        """Remove ended executions past the retention time, then the oldest above the bounds."""
+        settings = self._context.settings
+        ended = sorted(
+            (
+                (running.finished_monotonic, live, running)
+                for live in self._context.registry
+                for running in live.executions.values()
+                if running.collected.is_set()
+            ),
+            key=lambda item: item[0],
+        )
+        count = len(ended)
+        kept_bytes = sum(_output_bytes(running) for _, _, running in ended)
+        for finished, live, running in ended:
+            old = now - finished > settings.retention_seconds
+            many = count > settings.retention_executions
+            if not (old or many or kept_bytes > settings.retention_output_bytes):
+                break
+            count -= 1
+            kept_bytes -= _output_bytes(running)
+            del live.executions[running.execution.id]
+            await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
+
+
+def _is_spent(live: LiveSandbox) -> bool:
+    """Whether it was made for one execution, and that one is over."""
+    started = bool(live.executions) and not live.starting
+    return live.sandbox.is_one_shot and started and not live.running()
+
+
+def _output_bytes(running: LiveExecution) -> int:
+    return running.execution.stdout.size_bytes + running.execution.stderr.size_bytes
