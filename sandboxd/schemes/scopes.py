@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scopes of executions: a held shim is put into one, checked, and cleared up after its end."""
+
+from __future__ import annotations
+
+import os
+import select
+from functools import partial
+
+from sandboxd.cgroup import counters, tree
+from sandboxd.errors import BusUnavailable, OperationTimedOut, SchemeError
+from sandboxd.model import Limits
+from sandboxd.ports import Shim
+from sandboxd.schemes.slices import Place, expected, quietly, verify
+from sandboxd.systemd import properties
+from sandboxd.systemd.manager import Manager
+
+_ATTEMPTS = 3
+# systemd removes a scope by itself once its cgroup is empty; a busy one may take its time.
+_COLLECT_SECONDS = 2.0
+_GONE_SECONDS = 10.0
+
+
+class Scopes:
+    """Starts, changes and clears scopes."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self.io_path: str | None = None
+
+    async def start(
+        self, place: Place, unit: str, limits: Limits, shim: Shim, *, description: str
+    ) -> None:
+        """Put a held shim into a new scope, its limits in force; on an error no scope is left.
+
+        Raises SchemeError (and its kinds), BusUnavailable, OperationTimedOut.
+        """
+        try:
+            await self._start(place, unit, limits, shim, description)
+            if is_dead(shim.pidfd):
+                # systemd starts a scope around a dead process as well, and never collects it.
+                raise SchemeError(f"cannot place {unit}: its shim ended", details={"unit": unit})
+            if not is_in(shim.pid, unit):
+                raise SchemeError(
+                    f"cannot place {unit}: systemd reports it started, but the shim is not in it",
+                    details={"unit": unit},
+                )
+            self._verify(place, unit, limits)
+        except BaseException:
+            await quietly(partial(self._remove, place, unit), f"undo the start of {unit}")
+            raise
+
+    async def change(self, place: Place, unit: str, limits: Limits) -> None:
+        """Put new limits on a scope and read them back."""
+        tasks = _tasks(limits)
+        await self._manager.set_properties(
+            unit, properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
+        )
+        self._verify(place, unit, limits)
+
+    async def collect(self, place: Place, unit: str) -> None:
+        """Return when a scope whose processes ended is gone, by force if it stays."""
+        directory = os.path.join(place.directory, unit)
+        if not await tree.wait_gone(directory, timeout_seconds=_COLLECT_SECONDS):
+            await self._remove(place, unit)
+
+    async def _start(
+        self, place: Place, unit: str, limits: Limits, shim: Shim, description: str
+    ) -> None:
+        features = await self._manager.features()
+        asked = properties.execution_scope(
+            limits, slice_name=place.unit, pid=shim.pid, tasks=_tasks(limits),
+            io_path=self.io_path, description=description, features=features,
+        )  # fmt: skip
+        fds = [shim.pidfd] if features.pidfds else []
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._manager.start_transient(unit, asked, fds=fds)
+            except (BusUnavailable, OperationTimedOut):
+                # The call may have been carried out and only its answer lost.
+                if is_in(shim.pid, unit):
+                    return
+                if attempt == _ATTEMPTS or is_dead(shim.pidfd):
+                    raise
+                await self._remove(place, unit)
+            else:
+                return
+
+    def _verify(self, place: Place, unit: str, limits: Limits) -> None:
+        asked = expected(limits, tasks=_tasks(limits), io_path=self.io_path)
+        verify(unit, os.path.join(place.directory, unit), asked)
+
+    async def _remove(self, place: Place, unit: str) -> None:
+        await self._manager.stop_unit(unit)
+        directory = os.path.join(place.directory, unit)
+        if not await tree.wait_gone(directory, timeout_seconds=_GONE_SECONDS):
+            raise OperationTimedOut(
+                f"cannot remove {unit}: its cgroup is still there after {_GONE_SECONDS:g} seconds",
+                details={"unit": unit},
+            )
+
+
+def is_dead(pidfd: int) -> bool:
+    """Whether the process ended: its pidfd is readable (pidfd_open(2))."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def is_in(pid: int, unit: str) -> bool:
+    """Whether a process is in the scope itself."""
+    try:
+        own = counters.own_cgroup(f"/proc/{pid}/cgroup")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return own is not None and own.endswith(f"/{unit}")
+
+
+def _tasks(limits: Limits) -> int:
+    """The program's processes and the shim."""
+    return limits.pids + 1

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slices of one daemon: the parent with the aggregate limit, buckets, one for each sandbox.
+
+A slice is started before anything names it: one that systemd implies is active without limits.
+Empty slices are not collected, so a bucket's last sandbox takes the bucket with it, under the
+bucket's lock, so that a sandbox just being made in it is not hurt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from sandboxd.cgroup import limits as cgroup_limits
+from sandboxd.cgroup import tree
+from sandboxd.cgroup.limits import Expected
+from sandboxd.errors import (
+    LimitNotApplied,
+    OperationTimedOut,
+    SandboxdError,
+    SandboxNotFound,
+    UnitExists,
+    UnitMissing,
+)
+from sandboxd.model import Limits
+from sandboxd.names import UnitNames
+from sandboxd.systemd import properties, units
+from sandboxd.systemd.manager import Manager
+
+_GONE_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Place:
+    """A sandbox's slice as this daemon last set it."""
+
+    sandbox_id: str
+    unit: str
+    directory: str
+    limits: Limits
+    scopes: set[str] = field(default_factory=set)
+    tasks: int = 0
+    # Held while the slice's properties change.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def tasks_wanted(self, limits: Limits) -> int:
+        """pids for the programs, and one for each shim; room for one even when none runs."""
+        return limits.pids + max(1, len(self.scopes))
+
+
+def expected(limits: Limits, *, tasks: int, io_path: str | None) -> Expected:
+    """What the cgroup files should say."""
+    has_io = io_path is not None
+    return Expected(
+        memory_bytes=limits.memory_bytes,
+        cpus=limits.cpus,
+        tasks=tasks,
+        io_read_bytes_per_second=limits.io_read_bytes_per_second if has_io else None,
+        io_write_bytes_per_second=limits.io_write_bytes_per_second if has_io else None,
+    )
+
+
+def verify(unit: str, directory: str, asked: Expected) -> None:
+    """Raise LimitNotApplied unless every limit is in force."""
+    wrong = cgroup_limits.mismatches(directory, asked)
+    if wrong:
+        raise LimitNotApplied(
+            f"cannot hold the limits of {unit}: {'; '.join(wrong)}",
+            hint="see the journal of systemd (PID 1) for the reason",
+            details={"unit": unit, "mismatches": wrong},
+        )
+
+
+async def quietly(work: Callable[[], Awaitable[None]], what: str) -> None:
+    """Undo something; the error that led to it is the one to be told."""
+    try:
+        await work()
+    except SandboxdError as exc:
+        _log.warning("Cannot %s: %s", what, exc)
+
+
+class Slices:
+    """All slices of one instance."""
+
+    def __init__(
+        self, manager: Manager, names: UnitNames, instance_id: str, aggregate_bytes: int
+    ) -> None:
+        self._manager = manager
+        self._names = names
+        self._instance_id = instance_id
+        self._aggregate_bytes = aggregate_bytes
+        self._places: dict[str, Place] = {}
+        self._bucket_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._buckets: defaultdict[str, set[str]] = defaultdict(set)
+        self.root = ""
+        self.io_path: str | None = None
+
+    def directory(self, unit: str) -> str:
+        """A slice's cgroup."""
+        return os.path.join(self.root, units.slice_path(unit))
+
+    def place(self, sandbox_id: str) -> Place:
+        """Raises SandboxNotFound when this daemon holds no such slice."""
+        place = self._places.get(sandbox_id)
+        if place is None:
+            raise SandboxNotFound(f"cannot find a slice of sandbox {sandbox_id}")
+        return place
+
+    # -- the parent
+
+    async def open_parent(self) -> None:
+        """Start it, or set its limit where an earlier daemon left it; read back."""
+        unit = self._names.parent_slice
+        about = units.describe(self._instance_id, "all sandboxes")
+        try:
+            await self._manager.start_transient(
+                unit, properties.parent_slice(self._aggregate_bytes, about)
+            )
+        except UnitExists:
+            limit = properties.aggregate_limit(self._aggregate_bytes)
+            await self._manager.set_properties(unit, limit)
+        verify(unit, self.directory(unit), Expected(self._aggregate_bytes))
+
+    async def close_parent(self) -> None:
+        """Stop it, and with it everything that is left below."""
+        await self._stop(self._names.parent_slice)
+
+    def _parent_is_right(self) -> bool:
+        directory = self.directory(self._names.parent_slice)
+        return not cgroup_limits.mismatches(directory, Expected(self._aggregate_bytes))
+
+    # -- sandboxes
+
+    async def start(self, sandbox_id: str, limits: Limits) -> None:
+        """Make a sandbox's slice with its limits in force; on an error nothing is left."""
+        bucket = self._names.bucket_slice(sandbox_id)
+        place = self._new_place(sandbox_id, limits)
+        async with self._bucket_locks[bucket]:
+            if not self._parent_is_right():
+                # Somebody stopped it: the bucket would bring it back, but without its limit.
+                await self.open_parent()
+            try:
+                await self._start_bucket(bucket)
+                self._buckets[bucket].add(sandbox_id)
+                place.tasks = place.tasks_wanted(limits)
+                about = units.describe(self._instance_id, f"sandbox {sandbox_id}")
+                await self._manager.start_transient(
+                    place.unit,
+                    properties.sandbox_slice(
+                        limits, tasks=place.tasks, io_path=self.io_path, description=about
+                    ),
+                )
+                self.verify(place)
+            except BaseException:
+                undo = partial(self._remove, sandbox_id, bucket)
+                await quietly(undo, f"undo the start of {place.unit}")
+                raise
+            self._places[sandbox_id] = place
+
+    async def stop(self, sandbox_id: str) -> None:
+        """Remove a sandbox's slice with whatever is in it; returns when it is gone."""
+        bucket = self._names.bucket_slice(sandbox_id)
+        async with self._bucket_locks[bucket]:
+            await self._remove(sandbox_id, bucket)
+            self._places.pop(sandbox_id, None)
+
+    async def kill(self, sandbox_id: str) -> None:
+        """SIGKILL everything in the slice; one that is not there is fine."""
+        with suppress(UnitMissing):
+            await self._manager.kill_unit(self._names.sandbox_slice(sandbox_id))
+
+    def verify(self, place: Place) -> None:
+        """Raise LimitNotApplied unless the cgroup has the limits the place says."""
+        asked = expected(place.limits, tasks=place.tasks, io_path=self.io_path)
+        verify(place.unit, place.directory, asked)
+
+    async def admit(self, place: Place, scope: str) -> None:
+        """Make room for one more shim."""
+        async with place.lock:
+            place.scopes.add(scope)
+            await self._set_tasks(place)
+
+    async def dismiss(self, place: Place, scope: str) -> None:
+        """Take the room for one shim back."""
+        async with place.lock:
+            place.scopes.discard(scope)
+            await self._set_tasks(place)
+
+    async def set_limits(self, place: Place, limits: Limits) -> None:
+        """Change what the slice holds, and read it back. The caller holds `place.lock`."""
+        tasks = place.tasks_wanted(limits)
+        await self._manager.set_properties(
+            place.unit, properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
+        )
+        place.limits, place.tasks = limits, tasks
+        self.verify(place)
+
+    async def adopt(self, sandbox_id: str, limits: Limits) -> bool:
+        """Take over an earlier daemon's slice with its scopes; False when it is not there."""
+        place = self._new_place(sandbox_id, limits)
+        bucket = self._names.bucket_slice(sandbox_id)
+        async with self._bucket_locks[bucket]:
+            status = await self._manager.status(place.unit)
+            if not status.is_active or units.is_foreign(status.description, self._instance_id):
+                return False
+            place.scopes = set(tree.children(place.directory, ".scope"))
+            place.tasks = place.tasks_wanted(limits)
+            try:
+                self.verify(place)
+            except LimitNotApplied:
+                # The earlier daemon ended between a change and its record.
+                await self.set_limits(place, limits)
+            self._buckets[bucket].add(sandbox_id)
+            self._places[sandbox_id] = place
+        return True
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> list[str]:
+        """Stop every slice of this instance that belongs to no sandbox; their names."""
+        wanted = {self._names.sandbox_slice(known) for known in sandbox_ids}
+        wanted |= {self._names.bucket_slice(known) for known in sandbox_ids}
+        discarded = []
+        # Sandboxes before their buckets.
+        found = await self._manager.list_units(self._names.patterns()[:1])
+        for status in sorted(found, key=lambda status: -status.name.count("-")):
+            if status.name in wanted or units.is_foreign(status.description, self._instance_id):
+                continue
+            if not status.is_gone:
+                await self._discard(status.name)
+                discarded.append(status.name)
+        return discarded
+
+    async def _discard(self, unit: str) -> None:
+        bucket = "-".join(unit.removesuffix(".slice").split("-")[:2]) + ".slice"
+        async with self._bucket_locks[bucket]:
+            if unit == bucket and self._buckets.get(bucket):
+                return
+            with suppress(UnitMissing):
+                await self._manager.kill_unit(unit)
+            await self._stop(unit)
+
+    def _new_place(self, sandbox_id: str, limits: Limits) -> Place:
+        unit = self._names.sandbox_slice(sandbox_id)
+        return Place(sandbox_id, unit, self.directory(unit), limits)
+
+    async def _start_bucket(self, bucket: str) -> None:
+        if self._buckets.get(bucket):
+            return
+        about = units.describe(self._instance_id, "some of the sandboxes")
+        with suppress(UnitExists):
+            await self._manager.start_transient(bucket, properties.plain_slice(about))
+
+    async def _remove(self, sandbox_id: str, bucket: str) -> None:
+        await self._stop(self._names.sandbox_slice(sandbox_id))
+        self._buckets[bucket].discard(sandbox_id)
+        if not self._buckets[bucket]:
+            del self._buckets[bucket]
+            if not tree.children(self.directory(bucket), ".slice"):
+                await self._stop(bucket)
+
+    async def _stop(self, unit: str) -> None:
+        await self._manager.stop_unit(unit)
+        gone = await tree.wait_gone(self.directory(unit), timeout_seconds=_GONE_SECONDS)
+        if not gone or not (await self._manager.status(unit)).is_gone:
+            raise OperationTimedOut(
+                f"cannot remove {unit}: it is still there after {_GONE_SECONDS:g} seconds",
+                details={"unit": unit},
+            )
+
+    async def _set_tasks(self, place: Place) -> None:
+        tasks = place.tasks_wanted(place.limits)
+        if tasks != place.tasks:
+            changed = properties.Property("TasksMax", "t", tasks)
+            await self._manager.set_properties(place.unit, [changed])
+            place.tasks = tasks
+            self.verify(place)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systemd scheme: a slice for each sandbox, a scope for each execution, limits by the kernel.
+
+systemd is the only writer of these cgroups; what it did is read back from their files, since it
+reports a limit that it could not apply only in its journal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+
+from sandboxd.cgroup import counters, host
+from sandboxd.cgroup.limits import parse_io_max
+from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
+from sandboxd.model import (
+    SCOPE_LIMITS,
+    EnforcedBy,
+    Enforcement,
+    Execution,
+    Limits,
+    Sandbox,
+    SchemeName,
+)
+from sandboxd.names import UnitNames
+from sandboxd.ports import Shim
+from sandboxd.schemes import common
+from sandboxd.schemes.scopes import Scopes
+from sandboxd.schemes.slices import Place, Slices, quietly
+from sandboxd.systemd import properties, units
+from sandboxd.systemd.manager import Manager
+
+_PROBE_BYTES_PER_SECOND = 1 << 40
+_FILES = {
+    "memory_bytes": "memory.max",
+    "cpus": "cpu.max",
+    "pids": "pids.max",
+    "io_read_bytes_per_second": "io.max",
+    "io_write_bytes_per_second": "io.max",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class SystemdScheme:
+    """Sandboxes as slices. `open` before anything else; the manager stays the caller's."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        names: UnitNames,
+        *,
+        instance_id: str,
+        aggregate_bytes: int,
+        io_path: str,
+        root: str = counters.ROOT,
+    ) -> None:
+        """io_path: a path on the file system, or the device, whose disk gets the IO limits."""
+        self._manager = manager
+        self._names = names
+        self._instance_id = instance_id
+        self._io_path = io_path
+        self._io_missing: str | None = "not probed yet"
+        self._root = root
+        self._slices = Slices(manager, names, instance_id, aggregate_bytes)
+        self._scopes = Scopes(manager)
+        self._reason = "not opened yet"
+
+    @property
+    def name(self) -> SchemeName:
+        """See Scheme."""
+        return SchemeName.SYSTEMD
+
+    @property
+    def reason(self) -> str:
+        """See Scheme."""
+        return self._reason
+
+    # -- opening
+
+    async def open(self) -> None:
+        """Check the host, start the parent slice with the aggregate limit, probe the IO limits.
+
+        Raises SchemeError with what is missing, BusUnavailable, OperationTimedOut.
+        """
+        kind = host.hierarchy(self._root)
+        if kind is not host.Hierarchy.UNIFIED:
+            raise SchemeError(
+                f"cannot limit by systemd: this host's cgroup hierarchy is {kind}, not unified",
+                hint="boot without systemd.unified_cgroup_hierarchy=0",
+            )
+        control_group = await self._manager.control_group()
+        self._slices.root = os.path.join(self._root, control_group.strip("/")).rstrip("/")
+        missing = host.missing_controllers(self._slices.root)
+        if set(missing) - {"io"}:
+            raise SchemeError(
+                f"cannot limit by systemd: this host lacks the cgroup controllers "
+                f"{', '.join(missing)}",
+                hint="see cgroup_disable= on the kernel's command line",
+            )
+        await self._slices.open_parent()
+        await self.probe_io()
+        self._reason = f"systemd {await self._manager.version()} with the unified cgroup hierarchy"
+
+    async def close(self, *, remove_parent: bool) -> None:
+        """remove_parent: stop the parent slice with everything in it, as a private daemon does."""
+        if remove_parent:
+            await self._slices.close_parent()
+
+    async def probe_io(self) -> None:
+        """Find out by a throw-away slice whether IO limits reach the disk under `io_path`."""
+        unit = f"{self._names.stem}-probe.slice"
+        bandwidth = [[self._io_path, _PROBE_BYTES_PER_SECOND]]
+        asked = [
+            properties.Property("IOReadBandwidthMax", "a(st)", bandwidth),
+            properties.Property("IOWriteBandwidthMax", "a(st)", bandwidth),
+        ]
+        try:
+            await self._start_probe(unit, asked)
+            text = counters.read_text(self._slices.directory(unit), "io.max")
+            missing = self._io_missing_by(text)
+        except PropertyRejected as exc:
+            missing = exc.message
+        finally:
+            await self._manager.stop_unit(unit)
+        self._io_missing = missing
+        if missing is not None:
+            _log.warning("Cannot limit IO: %s", missing)
+        self._slices.io_path = self._scopes.io_path = None if missing else self._io_path
+
+    async def _start_probe(self, unit: str, asked: list[properties.Property]) -> None:
+        try:
+            await self._manager.start_transient(unit, asked)
+        except UnitExists:
+            # Left by a daemon that was killed at this very point.
+            await self._manager.stop_unit(unit)
+            await self._manager.start_transient(unit, asked)
+
+    def _io_missing_by(self, text: str | None) -> str | None:
+        if text is None:
+            return "this host has no io controller"
+        for limits in parse_io_max(text).values():
+            if limits.get("rbps") == limits.get("wbps") == _PROBE_BYTES_PER_SECOND:
+                return None
+        return f"no block device of its own is under {self._io_path}"
+
+    # -- what holds what
+
+    def sandbox_unit(self, sandbox_id: str) -> str:
+        """See Scheme."""
+        return self._names.sandbox_slice(sandbox_id)
+
+    def execution_unit(self, sandbox_id: str, execution_id: str) -> str:
+        """See Scheme."""
+        return self._names.execution_scope(sandbox_id, execution_id)
+
+    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+        """See Scheme."""
+        held = dict(common.enforcement())
+        for name in SCOPE_LIMITS:
+            detail = f"{_FILES[name]} of the sandbox's slice and of each execution's scope"
+            held[name] = Enforcement(EnforcedBy.KERNEL, detail)
+            if name.startswith("io_") and self._io_missing is not None:
+                held[name] = Enforcement(EnforcedBy.NONE, self._io_missing)
+        return held
+
+    def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
+        """See Scheme."""
+        return common.rlimits(limits)
+
+    # -- sandboxes and executions
+
+    async def create_sandbox(self, sandbox: Sandbox) -> None:
+        """See Scheme."""
+        await self._slices.start(sandbox.id, sandbox.limits)
+
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
+        """See Scheme. The shims are counted here, by their scopes, and not by `running`."""
+        place = self._slices.place(sandbox.id)
+        unit = self.execution_unit(sandbox.id, execution.id)
+        about = units.describe(self._instance_id, f"execution {execution.id} of {sandbox.id}")
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(
+                quietly,
+                partial(self._slices.dismiss, place, unit),
+                f"lower the tasks of {place.unit}",
+            )
+            await self._slices.admit(place, unit)
+            await self._scopes.start(place, unit, execution.limits, shim, description=about)
+            undo.pop_all()
+
+    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
+        """See Scheme."""
+        place = self._slices.place(sandbox.id)
+        unit = self.execution_unit(sandbox.id, execution.id)
+        if unit not in place.scopes:
+            # It was never placed, or the error that ended its start has cleared up after it.
+            return
+        await self._scopes.collect(place, unit)
+        await self._slices.dismiss(place, unit)
+
+    async def change_limits(
+        self,
+        sandbox: Sandbox,
+        limits: Limits,
+        executions: Collection[tuple[Execution, Limits]],
+    ) -> None:
+        """See Scheme. On an error the old limits are back.
+
+        At no moment has a scope more than its slice: the slice first gets the greater of old and
+        new, then come the scopes, then the slice gets the new ones.
+        """
+        place = self._slices.place(sandbox.id)
+        async with place.lock, AsyncExitStack() as undo:
+            old = place.limits
+            both = _greater(old, limits)
+            if both != old:
+                self._will_restore_slice(undo, place, old)
+                await self._slices.set_limits(place, both)
+            for execution, wanted in executions:
+                unit = self.execution_unit(sandbox.id, execution.id)
+                if unit in place.scopes and _held(wanted) != _held(execution.limits):
+                    back = partial(self._scopes.change, place, unit, execution.limits)
+                    undo.push_async_callback(quietly, back, f"restore the limits of {unit}")
+                    await self._scopes.change(place, unit, wanted)
+            if both != limits:
+                self._will_restore_slice(undo, place, old)
+                await self._slices.set_limits(place, limits)
+            undo.pop_all()
+
+    def _will_restore_slice(self, undo: AsyncExitStack, place: Place, old: Limits) -> None:
+        back = partial(self._slices.set_limits, place, old)
+        undo.push_async_callback(quietly, back, f"restore the limits of {place.unit}")
+
+    def memory_current(self, sandbox: Sandbox) -> int | None:
+        """See Scheme."""
+        directory = self._slices.directory(self.sandbox_unit(sandbox.id))
+        return counters.read_number(directory, "memory.current")
+
+    async def kill_sandbox(self, sandbox: Sandbox) -> None:
+        """See Scheme."""
+        await self._slices.kill(sandbox.id)
+
+    async def release_sandbox(self, sandbox: Sandbox) -> None:
+        """See Scheme."""
+        await self._slices.stop(sandbox.id)
+
+    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
+        """See Scheme."""
+        return await self._slices.adopt(sandbox.id, sandbox.limits)
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
+        """See Scheme."""
+        return await self._slices.discard_unknown(sandbox_ids)
+
+
+def _held(limits: Limits) -> tuple[float, ...]:
+    """What a scope holds of them."""
+    return tuple(getattr(limits, name) for name in SCOPE_LIMITS)
+
+
+def _greater(one: Limits, other: Limits) -> Limits:
+    """`other`, with the greater of each value that a slice holds."""
+    values = {name: max(getattr(one, name), getattr(other, name)) for name in SCOPE_LIMITS}
+    return replace(other, **values)
