@@ -44,6 +44,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Tasks:
         await self._group.__aenter__()
@@ -54,7 +55,15 @@ class Tasks:
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` in the background."""
-        return self._group.create_task(_guarded(work, name), name=name)
+        task = self._group.create_task(_guarded(work, name), name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def cancel_all(self) -> None:
+        """End what still waits: what runs outside this process goes on."""
+        for task in self._running:
+            task.cancel()
 
 
 async def _guarded(work: Coroutine[Any, Any, None], name: str) -> None:

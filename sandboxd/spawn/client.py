@@ -99,9 +99,9 @@ class SpawnerClient:
 
     async def hold(self) -> ShimLink:
         """A shim without a command, to be aborted: for probes."""
-        directory = os.path.join(self._runtime, "probe")
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        return await self._launch("probe", {"record_directory": directory}, None)
+        name = "probe"
+        directory = self._control_directory(name)
+        return await self._launch(name, {"record_directory": directory}, None)
 
     async def attach(
         self, sandbox_id: str, execution_id: str, record_directory: str

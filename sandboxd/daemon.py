@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon: wires everything together and lives from READY to SIGTERM.
+
+Theory of operation. This process answers the API (api/), decides (engine/) and keeps records
+(store.py). It runs no command and forks nothing: a spawner (spawn/spawner.py), a service of its own
+on systemd hosts, forks a shim for each execution, and the shim (spawn/shim.py) starts, watches,
+judges and records it. Under the systemd scheme (schemes/systemd.py) a sandbox is a transient slice
+and an execution a transient scope, which the daemon asks of systemd while the shim is held; the
+kernel holds the limits. Elsewhere the rlimit scheme (schemes/rlimit.py) does what it can and says
+so. Shims and commands live outside the daemon's own cgroup: SIGTERM leaves them running, and the
+next daemon on the same state directory takes them over (engine/adoption.py). A private daemon
+(`--private`) is for one call of sandboxctl: it ends everything with itself, and ends when its
+standard input does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+
+from sandboxd import __version__, config
+from sandboxd.api.server import ApiServer, admin_gids, listen
+from sandboxd.cgroup import host
+from sandboxd.engine.context import Context, Settings, Tasks
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.registry import Registry
+from sandboxd.engine.requests import IsolationReport
+from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.isolation.uids import CallerUid, UidRange
+from sandboxd.model import Isolation, Network
+from sandboxd.names import UnitNames
+from sandboxd.policy import Budget, LimitPolicy
+from sandboxd.schemes.choose import Chosen, Wanted, choose
+from sandboxd.spawn.client import MAX_RUNTIME_PATH
+from sandboxd.store import DiskStore
+from sandboxd.systemd import notify
+from sandboxd.workspace import instance
+from sandboxd.workspace.directories import Directories
+
+_log = logging.getLogger(__name__)
+
+
+class SystemClock:
+    """Fits ports.Clock."""
+
+    def now(self) -> datetime:
+        """The wall clock, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds since boot, the same for every process of this boot."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def main() -> None:
+    """Entry point of `sandboxd`."""
+    arguments = _parse(sys.argv[1:])
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        settings = config.load(arguments.config, os.environ)
+        with _ready_file(settings.ready_file):
+            asyncio.run(_Daemon(arguments, settings).run())
+    except SandboxdError as exc:
+        _log.critical("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
+        sys.exit(1)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl."
+    )
+    parser.add_argument("--version", action="version", version=f"sandboxd {__version__}")
+    parser.add_argument(
+        "--config", metavar="FILE", help=f"settings (default {config.DEFAULT_FILE})"
+    )
+    parser.add_argument(
+        "--socket", metavar="PATH", default=config.named_socket(),
+        help="Unix socket of the API (default: RUNTIME_DIR/sandboxd.sock, or as handed over)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--state-dir", metavar="DIR", default=config.DEFAULT_STATE_DIRECTORY,
+        help="sandboxes and records (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--runtime-dir", metavar="DIR", default=config.DEFAULT_RUNTIME_DIRECTORY,
+        help="sockets (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--private", action="store_true",
+        help="end with standard input, and everything that was started with it",
+    )  # fmt: skip
+    return parser.parse_args(argv)
+
+
+@contextmanager
+def _ready_file(path: str | None) -> Iterator[None]:
+    """Gone before start-up work begins and on every exit; `_Daemon` makes it when ready."""
+    if path is None:
+        yield
+        return
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+class _Daemon:
+    """One run of the daemon."""
+
+    def __init__(self, arguments: argparse.Namespace, settings: config.Config) -> None:
+        self._settings = settings
+        self._state = os.path.realpath(arguments.state_dir)
+        self._runtime = os.path.realpath(arguments.runtime_dir)
+        self._socket = arguments.socket or os.path.join(self._runtime, "sandboxd.sock")
+        self._private: bool = arguments.private
+        self._notifier = notify.choose()
+
+    async def run(self) -> None:
+        """Start, serve, stop."""
+        stop = _stop_event(watch_stdin=self._private)
+        self._prepare_directories()
+        async with AsyncExitStack() as cleanup:
+            cleanup.enter_context(instance.lock(self._state))
+            instance_id = instance.instance_id(self._state)
+            bound = host.memory_bound()
+            budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
+            policy = self._settings.limit_policy(budget)
+            directories = Directories(self._state)
+            directories.open()
+            chosen = await choose(self._wanted(instance_id, budget))
+            cleanup.push_async_callback(chosen.close, self._private)
+            tasks = Tasks()
+            context = Context(
+                settings=self._engine_settings(instance_id, policy, chosen),
+                clock=SystemClock(),
+                scheme=chosen.scheme,
+                launcher=chosen.launcher,
+                workspaces=directories,
+                uids=self._uids(instance_id),
+                store=DiskStore(self._state),
+                registry=Registry(budget),
+                tasks=tasks,
+            )
+            engine = Engine(context)
+            async with tasks:
+                await engine.open()
+                await self._serve(engine, chosen, stop)
+                if self._private:
+                    await engine.release_all()
+                tasks.cancel_all()
+
+    async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:
+        handed = notify.listen_sockets(self._notifier)
+        sockets = handed or [listen(self._socket, group=self._settings.admin_group)]
+        server = ApiServer(engine, admin_gids=admin_gids(self._settings.admin_group))
+        await server.start(sockets)
+        watchdog = asyncio.create_task(self._feed_watchdog())
+        try:
+            status = f"{chosen.scheme.name} scheme: {chosen.scheme.reason}"
+            self._tell_ready(status)
+            await stop.wait()
+        finally:
+            engine.is_ready = False
+            watchdog.cancel()
+            notify.stopping(self._notifier, "stopping")
+            await server.stop()
+            if not handed:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._socket)
+
+    def _tell_ready(self, status: str) -> None:
+        if self._settings.ready_file is not None:
+            with open(self._settings.ready_file, "w", encoding="ascii") as file:
+                file.write("ready\n")
+        notify.ready(self._notifier, status)
+        _log.info("Ready on %s, %s", self._socket, status)
+
+    async def _feed_watchdog(self) -> None:
+        seconds = self._notifier.watchdog_seconds()
+        while seconds is not None:
+            notify.watchdog(self._notifier)
+            await asyncio.sleep(seconds / 2)
+
+    def _prepare_directories(self) -> None:
+        if len(self._runtime) > MAX_RUNTIME_PATH:
+            raise ConfigError(
+                f"cannot use {self._runtime} for sockets: the path is longer than "
+                f"{MAX_RUNTIME_PATH} bytes, too long for a Unix socket below it",
+                hint="choose a shorter --runtime-dir",
+            )
+        try:
+            os.makedirs(self._state, mode=0o711, exist_ok=True)
+            os.makedirs(self._runtime, mode=0o755, exist_ok=True)
+            os.makedirs(os.path.join(self._runtime, "executions"), mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise ConfigError(
+                f"cannot make {exc.filename}: {exc.strerror}",
+                hint="name other directories with --state-dir and --runtime-dir",
+            ) from exc
+
+    def _wanted(self, instance_id: str, budget: Budget) -> Wanted:
+        is_service = self._state == config.DEFAULT_STATE_DIRECTORY
+        return Wanted(
+            cgroup_mode=self._settings.cgroup_mode,
+            names=UnitNames.of_instance(instance_id, is_service=is_service),
+            instance_id=instance_id,
+            runtime_directory=self._runtime,
+            aggregate_bytes=budget.total_bytes,
+            io_path=self._settings.io_device or self._state,
+            address_space_bytes=self._settings.address_space_limit_bytes,
+        )
+
+    def _uids(self, instance_id: str) -> UidRange | CallerUid:
+        if os.geteuid() != 0:
+            return CallerUid()
+        return UidRange(instance_id, first=self._settings.uid_first, count=self._settings.uid_count)
+
+    def _engine_settings(self, instance_id: str, policy: LimitPolicy, chosen: Chosen) -> Settings:
+        if self._settings.isolation in ("standard", "strict"):
+            raise ConfigError(
+                f"cannot start with SANDBOX_ISOLATION={self._settings.isolation}: {_NOT_BUILT}",
+                hint="use auto or basic",
+            )
+        missing = list(chosen.missing)
+        if os.geteuid() != 0:
+            missing.append("root: commands run with the daemon's own uid and privileges")
+        if not chosen.pid_namespace:
+            missing.append("pid namespace: commands see the host's processes")
+        return Settings(
+            version=__version__,
+            instance_id=instance_id,
+            policy=policy,
+            isolation=Isolation.BASIC,
+            network=Network.HOST,
+            isolation_levels=_isolation_levels(),
+            private_mounts=chosen.pid_namespace and os.geteuid() == 0,
+            cgroup_mode=self._settings.cgroup_mode,
+            cgroup_version=host.hierarchy().value,
+            cgroup_detail=chosen.scheme.reason,
+            missing=tuple(missing),
+            max_executions=self._settings.max_executions,
+            retention_seconds=self._settings.retention_seconds,
+            retention_executions=self._settings.retention_executions,
+            retention_output_bytes=self._settings.retention_output_bytes,
+        )
+
+
+_NOT_BUILT = "this version of sandboxd has level basic only"
+
+
+def _isolation_levels() -> dict[str, IsolationReport]:
+    detail = "own uid, no capabilities, no_new_privs, own pid namespace, /tmp and /dev/shm"
+    if os.geteuid() != 0:
+        detail = "no_new_privs only: commands run as the daemon's own uid"
+    absent = IsolationReport(available=False, detail=_NOT_BUILT, lacks=("sandboxd itself",))
+    basic = IsolationReport(available=True, detail=detail)
+    return {"basic": basic, "standard": absent, "strict": absent}
+
+
+def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
+    """Set by SIGTERM and SIGINT and, if asked, by the end of standard input."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def read_stdin() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            stop.set()
+
+    if watch_stdin:
+        loop.add_reader(0, read_stdin)
+    return stop
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses the scheme by doing: a throw-away sandbox under systemd, limits read back, or why not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandboxd.cgroup import host
+from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.model import (
+    Command,
+    Execution,
+    Isolation,
+    Limits,
+    Network,
+    Sandbox,
+    SchemeName,
+)
+from sandboxd.names import UnitNames, new_id
+from sandboxd.schemes.rlimit import RlimitScheme
+from sandboxd.schemes.systemd import SystemdScheme
+from sandboxd.spawn.client import SpawnerClient, spawner_argv, start_spawner_process
+from sandboxd.systemd.manager import Manager
+
+_log = logging.getLogger(__name__)
+_PROBE_LIMITS = Limits(
+    memory_bytes=64 << 20,
+    cpus=1.0,
+    pids=16,
+    io_read_bytes_per_second=64 << 20,
+    io_write_bytes_per_second=64 << 20,
+    disk_bytes=1 << 30,
+    timeout_seconds=60.0,
+    cpu_seconds=None,
+    max_output_bytes=1 << 20,
+    open_files=64,
+    file_size_bytes=1 << 30,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the daemon was configured with."""
+
+    cgroup_mode: str
+    names: UnitNames
+    instance_id: str
+    runtime_directory: str
+    aggregate_bytes: int
+    io_path: str
+    address_space_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The open scheme and launcher, and what a held shim was found to have.
+
+    close: ends both. stop_all: nothing of ours runs any more, so units and spawner go too.
+    """
+
+    scheme: RlimitScheme | SystemdScheme
+    launcher: SpawnerClient
+    pid_namespace: bool
+    missing: tuple[str, ...]
+    close: Callable[[bool], Awaitable[None]]
+
+
+async def choose(wanted: Wanted) -> Chosen:
+    """Open the best scheme this host has. Raises ConfigError in mode `required` without cgroups."""
+    obstacle = _obstacle(wanted)
+    if obstacle is None:
+        try:
+            return await _open_systemd(wanted)
+        except SandboxdError as exc:
+            obstacle = exc.message
+    if wanted.cgroup_mode == "required":
+        raise ConfigError(
+            f"cannot start with SANDBOX_CGROUP_MODE=required: {obstacle}",
+            hint="boot with systemd and unified cgroups, or use mode auto",
+        )
+    level = logging.INFO if wanted.cgroup_mode == "off" else logging.WARNING
+    _log.log(level, "Using the rlimit scheme: %s", obstacle)
+    return await _open_rlimit(wanted, obstacle)
+
+
+def _obstacle(wanted: Wanted) -> str | None:
+    """What rules the systemd scheme out before anything is tried."""
+    if wanted.cgroup_mode == "off":
+        return "SANDBOX_CGROUP_MODE is off"
+    if os.geteuid() != 0:
+        return "not running as root"
+    kind = host.hierarchy()
+    if kind is not host.Hierarchy.UNIFIED:
+        return f"cgroups are {kind}, not unified"
+    missing = host.missing_controllers()
+    if missing:
+        return f"the cgroup controllers {', '.join(missing)} are missing"
+    if not os.path.isdir("/run/systemd/system"):
+        return "systemd does not run this host"
+    return None
+
+
+async def _open_systemd(wanted: Wanted) -> Chosen:
+    async with AsyncExitStack() as undo:
+        manager = Manager()
+        undo.push_async_callback(manager.close)
+        await manager.connect()
+        service = wanted.names.spawner_service
+
+        async def start_spawner(path: str) -> None:
+            description = f"sandboxd spawner of instance {wanted.instance_id}"
+            argv = spawner_argv(path, idle_seconds=None)
+            await manager.start_service(service, argv, description=description)
+
+        launcher = SpawnerClient(wanted.runtime_directory, start_spawner)
+        undo.callback(launcher.close)
+        await launcher.open()
+        scheme = SystemdScheme(
+            manager,
+            names=wanted.names,
+            instance_id=wanted.instance_id,
+            aggregate_bytes=wanted.aggregate_bytes,
+            io_path=wanted.io_path,
+        )
+        await scheme.open()
+        pid_namespace, missing = await _probe(scheme, launcher)
+        undo.pop_all()
+
+    async def close(stop_all: bool) -> None:
+        if stop_all:
+            await launcher.stop_spawner()
+            await manager.stop_unit(service)
+        launcher.close()
+        await scheme.close(remove_parent=stop_all)
+        await manager.close()
+
+    return Chosen(scheme, launcher, pid_namespace, missing, close)
+
+
+async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
+    launcher = SpawnerClient(wanted.runtime_directory, start_spawner_process)
+    await launcher.open()
+    scheme = RlimitScheme(reason, address_space_bytes=wanted.address_space_bytes)
+    pid_namespace, missing = await _probe(scheme, launcher)
+
+    async def close(stop_all: bool) -> None:
+        if stop_all:
+            await launcher.stop_spawner()
+        launcher.close()
+
+    return Chosen(scheme, launcher, pid_namespace, missing, close)
+
+
+async def _probe(
+    scheme: RlimitScheme | SystemdScheme, launcher: SpawnerClient
+) -> tuple[bool, tuple[str, ...]]:
+    """Hold a shim in a throw-away sandbox and take both away again."""
+    sandbox, execution = _probe_values(scheme)
+    async with AsyncExitStack() as undo:
+        await scheme.create_sandbox(sandbox)
+        undo.push_async_callback(scheme.release_sandbox, sandbox)
+        undo.push_async_callback(scheme.collect, sandbox, execution, 0)
+        shim = await launcher.hold()
+        undo.push_async_callback(shim.abort)
+        await scheme.place(sandbox, execution, shim, 1)
+        return shim.pid_namespace, shim.missing
+
+
+def _probe_values(scheme: RlimitScheme | SystemdScheme) -> tuple[Sandbox, Execution]:
+    now, sandbox_id, execution_id = datetime.now(UTC), new_id(), new_id()
+    sandbox = Sandbox(
+        id=sandbox_id,
+        name=None,
+        owner_uid=0,
+        uid=0,
+        isolation=Isolation.BASIC,
+        network=Network.HOST,
+        scheme=SchemeName(scheme.name),
+        limits=_PROBE_LIMITS,
+        enforcement={},
+        created_at=now,
+        last_used_at=now,
+        unit=scheme.sandbox_unit(sandbox_id),
+    )
+    execution = Execution(
+        id=execution_id,
+        sandbox_id=sandbox_id,
+        command=Command(argv=()),
+        limits=_PROBE_LIMITS,
+        own_limits=frozenset(),
+        enforcement={},
+        created_at=now,
+        unit=scheme.execution_unit(sandbox_id, execution_id),
+    )
+    return sandbox, execution

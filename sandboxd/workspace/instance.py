@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state directory belongs to one daemon at a time, and names its instance for ever."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sandboxd.errors import ConfigError
+from sandboxd.names import is_id, new_id
+
+
+@contextmanager
+def lock(state_directory: str) -> Iterator[None]:
+    """One daemon a state directory. Raises ConfigError."""
+    fd = os.open(
+        os.path.join(state_directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as exc:
+        raise ConfigError(
+            f"cannot use {state_directory} for state: another sandboxd uses it",
+            hint="stop it, or name another --state-dir",
+        ) from exc
+    finally:
+        os.close(fd)
+
+
+def instance_id(state_directory: str) -> str:
+    """The instance's id, made once for a state directory."""
+    path = os.path.join(state_directory, "instance")
+    with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+        text = file.read().strip()
+        if is_id(text):
+            return text
+    made = new_id()
+    with open(f"{path}.tmp", "w", encoding="ascii") as file:
+        file.write(f"{made}\n")
+    os.rename(f"{path}.tmp", path)
+    return made
