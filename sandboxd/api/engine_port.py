@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API asks of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
+from sandboxd.model import Caller, Execution, LimitChanges, Sandbox
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Engine(Protocol):
+    """Sandboxes and executions. `ref` is a sandbox's id, or its owner's name for it.
+
+    What the caller may not see does not exist: SandboxNotFound, ExecutionNotFound.
+    """
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes work."""
+        ...
+
+    def host(self) -> HostReport:
+        """What this host can do, and how much of it is taken."""
+        ...
+
+    async def create_sandbox(self, caller: Caller, request: SandboxRequest) -> Sandbox:
+        """A new sandbox, ready."""
+        ...
+
+    def get_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        """One sandbox."""
+        ...
+
+    def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
+        """All the caller may see."""
+        ...
+
+    async def change_sandbox(
+        self,
+        caller: Caller,
+        ref: str,
+        changes: LimitChanges,
+        *,
+        metadata: Mapping[str, str] | None,
+        lifetime_seconds: float | None,
+        idle_timeout_seconds: float | None,
+        force: bool,
+    ) -> Sandbox:
+        """Change it live; None = as it was."""
+        ...
+
+    async def release_sandbox(self, caller: Caller, ref: str) -> None:
+        """Returns once everything of it is gone; also the second time."""
+        ...
+
+    async def suspend_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        """Freeze every process in it."""
+        ...
+
+    async def resume_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        """Let them go on."""
+        ...
+
+    async def start_execution(
+        self, caller: Caller, ref: str, request: ExecutionRequest
+    ) -> Execution:
+        """Returns once the exec succeeded."""
+        ...
+
+    async def run(
+        self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
+    ) -> Execution:
+        """An execution in a sandbox that lives as long as it; returns once the exec succeeded."""
+        ...
+
+    def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
+        """One execution."""
+        ...
+
+    def list_executions(self, caller: Caller, ref: str | None = None) -> list[Execution]:
+        """All the caller may see, or those of one sandbox."""
+        ...
+
+    async def wait_execution(
+        self, caller: Caller, ref: str, execution_id: str, timeout_seconds: float | None
+    ) -> Execution:
+        """The finished execution, or after the timeout as it is then. May be cancelled."""
+        ...
+
+    async def kill_execution(
+        self,
+        caller: Caller,
+        ref: str,
+        execution_id: str,
+        *,
+        signal: int | None,
+        grace_seconds: float,
+    ) -> Execution:
+        """End it, or only send `signal`."""
+        ...
+
+    async def read_output(
+        self, execution: Execution, stream: Stream, offset: int, size: int
+    ) -> bytes:
+        """Up to `size` bytes of what is there now."""
+        ...

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers of executions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandboxd.api.pages import page
+from sandboxd.api.responses import Reply
+from sandboxd.api.routes import Call
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.model import Execution
+from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, ExecutionList, Inline
+from sandboxd.wire.requests import (
+    ExecutionsQuery,
+    KillExecution,
+    Nothing,
+    Run,
+    StartExecution,
+    WaitQuery,
+)
+
+
+async def start_execution(call: Call[StartExecution, Nothing]) -> Reply:
+    """Start a command; wait for its end unless told not to."""
+    request = ExecutionRequest(command=call.body.decode(), limits=call.body.changes())
+    start = call.engine.start_execution(call.caller, call.sandbox, request)
+    return await _started(call, await call.work.finish(start), waits=call.body.waits)
+
+
+async def run(call: Call[Run, Nothing]) -> Reply:
+    """A sandbox and its one execution together."""
+    body = call.body
+    sandbox_limits, execution_limits = body.split_changes()
+    sandbox = SandboxRequest(
+        name=body.name,
+        limits=sandbox_limits,
+        require=body.require or (),
+        require_by=body.required_holder(),
+        isolation=body.isolation,
+        network=body.network,
+        metadata=body.metadata or {},
+    )
+    execution = ExecutionRequest(command=body.decode(), limits=execution_limits)
+    start = call.engine.run(call.caller, sandbox, execution)
+    return await _started(call, await call.work.finish(start), waits=body.waits)
+
+
+async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
+    """All the caller may see, or those of one sandbox."""
+    query = call.query
+    found = [
+        execution
+        for execution in call.engine.list_executions(call.caller, call.sandbox or None)
+        if query.status in (None, execution.outcome.status)
+    ]
+    executions, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
+    return Reply(200, ExecutionList.of(executions, next_cursor))
+
+
+async def get_execution(call: Call[Nothing, WaitQuery]) -> Reply:
+    """One execution; with `wait`, its end, if that comes soon enough."""
+    timeout = call.query.wait
+    execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
+    if timeout and not execution.is_finished:
+        execution = await _wait(call, execution, timeout)
+    return Reply(200, await _answer(call, execution))
+
+
+async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
+    """End it, or only send a signal."""
+    kill = call.engine.kill_execution(
+        call.caller,
+        call.sandbox,
+        call.execution,
+        signal=call.body.signal,
+        grace_seconds=call.body.grace_seconds or 0.0,
+    )
+    return Reply(200, await _answer(call, await call.work.finish(kill)))
+
+
+async def _started(call: Call[Any, Any], execution: Execution, *, waits: bool) -> Reply:
+    if waits:
+        execution = await _wait(call, execution, None)
+    return Reply(200 if waits else 201, await _answer(call, execution))
+
+
+async def _wait(
+    call: Call[Any, Any], execution: Execution, timeout_seconds: float | None
+) -> Execution:
+    async with call.work.waiting():
+        return await call.engine.wait_execution(
+            call.caller, execution.sandbox_id, execution.id, timeout_seconds
+        )
+
+
+async def _answer(call: Call[Any, Any], execution: Execution) -> ExecutionAnswer:
+    # One byte more than is sent tells whether there is more.
+    size = INLINE_BYTES + 1
+    stdout = await call.engine.read_output(execution, "stdout", 0, size)
+    stderr = await call.engine.read_output(execution, "stderr", 0, size)
+    return ExecutionAnswer.of(
+        execution, Inline.of(stdout, execution.stdout), Inline.of(stderr, execution.stderr)
+    )

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers about the host and the daemon itself."""
+
+from __future__ import annotations
+
+from sandboxd.api.responses import Reply
+from sandboxd.api.routes import Call
+from sandboxd.engine.requests import HostReport
+from sandboxd.errors import Draining
+from sandboxd.model import EnforcedBy, SchemeName
+from sandboxd.wire.answers import LimitsAnswer, enforcement_answer
+from sandboxd.wire.host import (
+    CapacityAnswer,
+    CgroupAnswer,
+    HealthAnswer,
+    HostAnswer,
+    IsolationAnswer,
+    ReadyAnswer,
+    ResourceControlAnswer,
+)
+from sandboxd.wire.requests import Nothing
+
+
+async def health(call: Call[Nothing, Nothing]) -> Reply:
+    """The daemon answers."""
+    host = call.engine.host()
+    control = ResourceControlAnswer(
+        scheme=host.scheme,
+        cgroup=_cgroup(host),
+        sandbox_memory_quota=_holds_sum(host, "memory_bytes"),
+        sandbox_cpu_quota=_holds_sum(host, "cpus"),
+        sandbox_pids_quota=_holds_sum(host, "pids"),
+        sandbox_io_quota=_holds_sum(host, "io_read_bytes_per_second")
+        and _holds_sum(host, "io_write_bytes_per_second"),
+        sandbox_disk_quota=_holds_sum(host, "disk_bytes"),
+        limits=LimitsAnswer.model_validate(host.limits),
+        enforcement=enforcement_answer(host.enforcement),
+    )
+    answer = HealthAnswer(
+        status="ok", version=host.version, ready=call.engine.is_ready, resource_control=control
+    )
+    return Reply(200, answer)
+
+
+async def readiness(call: Call[Nothing, Nothing]) -> Reply:
+    """The daemon takes work. Raises Draining while it does not."""
+    if not call.engine.is_ready:
+        raise Draining("cannot take work: sandboxd is not ready", details={"ready": False})
+    return Reply(200, ReadyAnswer(ready=True))
+
+
+async def get_host(call: Call[Nothing, Nothing]) -> Reply:
+    """What this host can do, and how much of it is taken."""
+    host = call.engine.host()
+    capacity = CapacityAnswer(
+        budget_bytes=host.budget_bytes,
+        reserve_bytes=host.reserve_bytes,
+        committed_bytes=host.committed_bytes,
+        free_bytes=max(0, host.budget_bytes - host.committed_bytes),
+        slots=host.slots,
+    )
+    levels = {
+        name: IsolationAnswer(
+            available=level.available, detail=level.detail, lacks=list(level.lacks)
+        )
+        for name, level in host.isolation_levels.items()
+    }
+    answer = HostAnswer(
+        version=host.version,
+        instance_id=host.instance_id,
+        ready=host.ready,
+        scheme=host.scheme,
+        reason=host.reason,
+        cgroup=_cgroup(host),
+        capacity=capacity,
+        limits=LimitsAnswer.model_validate(host.limits),
+        enforcement=enforcement_answer(host.enforcement),
+        isolation_levels=levels,
+        missing=list(host.missing),
+    )
+    return Reply(200, answer)
+
+
+def _cgroup(host: HostReport) -> CgroupAnswer:
+    return CgroupAnswer(
+        mode=host.cgroup_mode, version=host.cgroup_version, detail=host.cgroup_detail
+    )
+
+
+def _holds_sum(host: HostReport, limit: str) -> bool:
+    """Whether something holds the sum over a sandbox: without cgroups the kernel's own limits
+    (setrlimit(2)) are for each process."""
+    held = host.enforcement.get(limit)
+    if held is None or held.by is EnforcedBy.NONE:
+        return False
+    return held.by is EnforcedBy.SUPERVISOR or host.scheme is SchemeName.SYSTEMD

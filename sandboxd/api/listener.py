@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API's Unix socket and the group that may use it."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import socket
+import stat
+from contextlib import suppress
+
+from sandboxd.errors import ConfigError
+
+_MAX_PATH_BYTES = 107
+
+
+def group_id(name: str | None) -> int | None:
+    """The gid of the configured admin group. Raises ConfigError for an unknown one."""
+    if name is None:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as exc:
+        raise ConfigError(f"cannot use admin_group {name!r}: there is no such group") from exc
+
+
+def listen(path: str, *, gid: int | None) -> socket.socket:
+    """A bound socket at `path`: 0600, or 0660 for the admin group. Raises ConfigError.
+
+    A socket that nobody listens on any more is replaced; anything else at the path is not.
+    """
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise ConfigError(
+            f"cannot listen on {path}: a Unix socket's path has at most {_MAX_PATH_BYTES} bytes"
+        )
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(path)
+        if gid is not None:
+            os.chown(path, -1, gid)
+            os.chmod(path, 0o660)
+    except OSError as exc:
+        listener.close()
+        raise ConfigError(f"cannot listen on {path}: {exc.strerror}") from exc
+    finally:
+        os.umask(mask)
+    listener.setblocking(False)
+    return listener
+
+
+def _remove_stale(path: str) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise ConfigError(f"cannot listen on {path}: it is there and is no socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            if probe.connect_ex(path) != errno.ECONNREFUSED:
+                raise ConfigError(f"cannot listen on {path}: another process does")
+        os.unlink(path)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAPI 3.1 document of a table of routes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from sandboxd import __version__, errors
+from sandboxd.api.responses import status_of
+from sandboxd.api.routes import Access, AnyRoute
+from sandboxd.names import ID_PATTERN, NAME_PATTERN
+from sandboxd.wire.host import ErrorAnswer
+from sandboxd.wire.requests import Nothing
+
+_REF = "#/components/schemas/{model}"
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    "sandbox": {
+        "description": "the sandbox's id, or the name its owner gave it",
+        "schema": {"type": "string", "pattern": f"{ID_PATTERN}|{NAME_PATTERN}"},
+    },
+    "execution": {
+        "description": "the execution's id",
+        "schema": {"type": "string", "pattern": ID_PATTERN},
+    },
+}
+_REQUEST_ID = {"X-Request-Id": {"schema": {"type": "string", "pattern": ID_PATTERN}}}
+# What any route can answer: they come from the layer around the handlers.
+_COMMON = (errors.InvalidRequest, errors.MethodNotAllowed, errors.InternalError)
+_BODY = (errors.RequestTooLarge, errors.UnsupportedMediaType)
+
+
+def document(routes: Iterable[AnyRoute]) -> bytes:
+    """The document as JSON."""
+    routes = tuple(routes)
+    models = {route.body for route in routes} | {route.query for route in routes}
+    models |= {route.answer for route in routes if route.answer is not None} | {ErrorAnswer}
+    ordered = sorted(models - {Nothing}, key=lambda model: model.__name__)
+    _, schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=_REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        operations = paths.setdefault(route.path, {})
+        operations[route.method.lower()] = _operation(route, schemas["$defs"])
+    paths["/openapi.json"] = {"get": _self_operation()}
+    return json.dumps(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "sandboxd",
+                "version": __version__,
+                "description": "Runs commands under kernel-held limits. Served on a Unix socket; "
+                "the caller is who the kernel says it is.",
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "servers": [{"url": "http://localhost"}],
+            "paths": paths,
+            "components": {"schemas": schemas["$defs"]},
+        }
+    ).encode()
+
+
+def _operation(route: AnyRoute, schemas: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}{route.path.title()}".translate(
+            {ord(char): None for char in "/{}."}
+        ),
+        "summary": route.summary,
+        "parameters": [
+            {"name": name, "in": "path", "required": True, **_PARAMETERS[name]}
+            for name in route.parameters
+        ]
+        + _query_parameters(route.query, schemas),
+        "responses": _successes(route) | _errors(route),
+    }
+    if route.body is not Nothing:
+        operation["requestBody"] = {
+            "required": any(field.is_required() for field in route.body.model_fields.values()),
+            "content": _json(route.body),
+        }
+    return operation
+
+
+def _query_parameters(model: type[BaseModel], schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    if model is Nothing:
+        return []
+    properties = schemas[model.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in properties.items()
+    ]
+
+
+def _successes(route: AnyRoute) -> dict[str, Any]:
+    content = {}
+    if route.answer is not None:
+        content = _json(route.answer)
+    elif route.raw_type is not None:
+        content = {route.raw_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {
+        str(status): _response(description, content)
+        for status, description in route.statuses.items()
+    }
+
+
+def _errors(route: AnyRoute) -> dict[str, Any]:
+    raised: list[type[errors.SandboxdError]] = [*_COMMON, *route.errors]
+    if route.access is not Access.ANYONE:
+        raised.append(errors.AccessDenied)
+    if route.body is not Nothing:
+        raised.extend(_BODY)
+    by_status: dict[int, list[str]] = {}
+    for error in raised:
+        by_status.setdefault(status_of(error), []).append(error.code)
+    responses = {}
+    for status, codes in sorted(by_status.items()):
+        response = _response(" or ".join(sorted(set(codes))), _json(ErrorAnswer))
+        if status == 503:
+            response["headers"]["Retry-After"] = {"schema": {"type": "integer"}}
+        responses[str(status)] = response
+    return responses
+
+
+def _self_operation() -> dict[str, Any]:
+    content = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "operationId": "getOpenapi",
+        "summary": "This document",
+        "responses": {"200": _response("this document", content)},
+    }
+
+
+def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": description, "headers": dict(_REQUEST_ID)}
+    if content:
+        response["content"] = content
+    return response
+
+
+def _json(model: type[BaseModel]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is at the other end of a Unix socket: the kernel's word from the time of connect(2)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sandboxd.model import Caller
+
+# asm-generic/socket.h, Linux 4.13; the socket module has no name for it.
+_SO_PEERGROUPS = 59
+_CREDENTIALS = struct.Struct("iII")
+_MAX_GROUPS = 65_536
+
+# A caller whom the kernel does not name: owns nothing, sees nothing.
+NOBODY = Caller(uid=-1, gid=-1, pid=0, is_admin=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Credentials of a connected process."""
+
+    pid: int
+    uid: int
+    gid: int
+    groups: frozenset[int]
+
+    def as_caller(self, admin_gids: Collection[int]) -> Caller:
+        """Root and members of an admin group are admins."""
+        is_member = any(gid in self.groups or gid == self.gid for gid in admin_gids)
+        return Caller(self.uid, self.gid, self.pid, is_admin=self.uid == 0 or is_member)
+
+
+def read_peer(connection: socket.socket) -> Peer | None:
+    """The peer of a connected Unix stream socket; None where the kernel does not say."""
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return None
+    if len(raw) != _CREDENTIALS.size:
+        return None
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    if uid == 0xFFFFFFFF:
+        return None
+    return Peer(pid, uid, gid, _read_groups(connection))
+
+
+def _read_groups(connection: socket.socket) -> frozenset[int]:
+    """Supplementary groups; none where they cannot be read, which only takes rights away."""
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 256)
+    except OSError:
+        try:
+            raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS)
+        except OSError:
+            return frozenset()
+    return frozenset(struct.unpack(f"{len(raw) // 4}I", raw))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a route is. The table itself is api/table.py."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from sandboxd.api.engine_port import Engine
+from sandboxd.api.responses import Reply
+from sandboxd.api.work import Work
+from sandboxd.errors import ExecutionNotFound, SandboxdError, SandboxNotFound
+from sandboxd.model import Caller
+from sandboxd.names import is_id, is_name
+from sandboxd.wire.requests import Request
+
+B = TypeVar("B", bound=Request)
+Q = TypeVar("Q", bound=Request)
+_PARAMETER = re.compile(r"\{(\w+)\}")
+SMALL_BODY_BYTES = 64 << 10
+LARGE_BODY_BYTES = 8 << 20
+
+
+class Access(enum.Enum):
+    """Who may use a route."""
+
+    ANYONE = "anyone, also a peer whom the kernel does not name"
+    CALLER = "any caller; what is not the caller's does not exist for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B, Q]):
+    """One validated request."""
+
+    engine: Engine
+    work: Work
+    caller: Caller
+    body: B
+    query: Q
+    sandbox: str
+    execution: str
+    request: web.BaseRequest
+    request_id: str
+
+
+Handler = Callable[[Call[B, Q]], Awaitable[Reply | web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[B, Q]):
+    """One method of one path, with everything a client may want to know about it.
+
+    statuses: what success answers, with a word on each. errors: what this route can answer
+    beyond what every route can. answer: None = no JSON body.
+    """
+
+    method: str
+    path: str
+    handler: Handler[B, Q]
+    summary: str
+    body: type[B]
+    query: type[Q]
+    answer: type[BaseModel] | None
+    statuses: Mapping[int, str]
+    errors: tuple[type[SandboxdError], ...] = ()
+    access: Access = Access.CALLER
+    max_body_bytes: int = SMALL_BODY_BYTES
+    raw_type: str | None = None
+    pattern: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        expression = _PARAMETER.sub(r"(?P<\1>[^/]+)", self.path)
+        object.__setattr__(self, "pattern", re.compile(expression))
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the path's parameters."""
+        return _PARAMETER.findall(self.path)
+
+
+AnyRoute = Route[Any, Any]
+
+
+def check_parameters(values: Mapping[str, str]) -> tuple[str, str]:
+    """Sandbox and execution of a path, "" for what it has not.
+
+    The values are as sent: a percent-encoded character is in no id and no name, so that nothing
+    is decoded after it was checked. Raises SandboxNotFound and ExecutionNotFound.
+    """
+    sandbox, execution = values.get("sandbox", ""), values.get("execution", "")
+    if sandbox and not (is_id(sandbox) or is_name(sandbox)):
+        raise SandboxNotFound(f"cannot find sandbox {sandbox[:64]!r}: not an id or a name")
+    if execution and not is_id(execution):
+        raise ExecutionNotFound(f"cannot find execution {execution[:64]!r}: not an id")
+    return sandbox, execution

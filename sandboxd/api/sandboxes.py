@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers of /v1/sandboxes."""
+
+from __future__ import annotations
+
+from sandboxd.api.pages import page
+from sandboxd.api.responses import Reply
+from sandboxd.api.routes import Call
+from sandboxd.engine.requests import SandboxRequest
+from sandboxd.model import LimitChanges
+from sandboxd.wire.answers import SandboxAnswer, SandboxList
+from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing, SandboxesQuery
+
+
+async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
+    """A new sandbox."""
+    body = call.body
+    request = SandboxRequest(
+        name=body.name,
+        limits=body.limits.changes() if body.limits else LimitChanges(),
+        require=body.require or (),
+        require_by=body.required_holder(),
+        isolation=body.isolation,
+        network=body.network,
+        env=body.env or {},
+        metadata=body.metadata or {},
+        lifetime_seconds=body.timeout_seconds,
+        idle_timeout_seconds=body.idle_timeout_seconds,
+    )
+    sandbox = await call.work.finish(call.engine.create_sandbox(call.caller, request))
+    return Reply(201, SandboxAnswer.of(sandbox))
+
+
+async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
+    """All the caller may see."""
+    query = call.query
+    found = [
+        sandbox
+        for sandbox in call.engine.list_sandboxes(call.caller)
+        if query.state in (None, sandbox.state) and query.name in (None, sandbox.name)
+    ]
+    sandboxes, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
+    answers = [SandboxAnswer.of(sandbox) for sandbox in sandboxes]
+    return Reply(200, SandboxList(sandboxes=answers, next_cursor=next_cursor))
+
+
+async def get_sandbox(call: Call[Nothing, Nothing]) -> Reply:
+    """One sandbox."""
+    return Reply(200, SandboxAnswer.of(call.engine.get_sandbox(call.caller, call.sandbox)))
+
+
+async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:
+    """Change limits, metadata and deadlines, running executions included."""
+    body = call.body
+    sandbox = await call.work.finish(
+        call.engine.change_sandbox(
+            call.caller,
+            call.sandbox,
+            body.limits.changes() if body.limits else LimitChanges(),
+            metadata=body.metadata,
+            lifetime_seconds=body.timeout_seconds,
+            idle_timeout_seconds=body.idle_timeout_seconds,
+            force=bool(body.force),
+        )
+    )
+    return Reply(200, SandboxAnswer.of(sandbox))
+
+
+async def release_sandbox(call: Call[Nothing, Nothing]) -> Reply:
+    """Answers once everything of it is gone."""
+    await call.work.finish(call.engine.release_sandbox(call.caller, call.sandbox))
+    return Reply(204)
+
+
+async def suspend_sandbox(call: Call[Nothing, Nothing]) -> Reply:
+    """Freeze every process in it."""
+    suspended = call.engine.suspend_sandbox(call.caller, call.sandbox)
+    return Reply(200, SandboxAnswer.of(await call.work.finish(suspended)))
+
+
+async def resume_sandbox(call: Call[Nothing, Nothing]) -> Reply:
+    """Let them go on."""
+    resumed = call.engine.resume_sandbox(call.caller, call.sandbox)
+    return Reply(200, SandboxAnswer.of(await call.work.finish(resumed)))

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP server: from an accepted connection to a handler and back, and how both end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from sandboxd.api import openapi
+from sandboxd.api.connection import Connection, ConnectionFactory
+from sandboxd.api.decode import read_body, read_query
+from sandboxd.api.engine_port import Engine
+from sandboxd.api.peer import NOBODY
+from sandboxd.api.responses import Reply, error_response, internal_error, reply_response
+from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters
+from sandboxd.api.table import ROUTES
+from sandboxd.api.work import Work
+from sandboxd.errors import AccessDenied, MethodNotAllowed, RouteNotFound, SandboxdError
+from sandboxd.model import Caller
+from sandboxd.names import new_id
+
+logger = logging.getLogger(__name__)
+# A burst of clients waits in the kernel instead of getting EAGAIN.
+_BACKLOG = 4096
+_WORK_GRACE_SECONDS = 1.0
+# aiohttp takes up to twice this.
+_CONNECTION_GRACE_SECONDS = 0.3
+_OPENAPI_PATH = "/openapi.json"
+
+
+@asynccontextmanager
+async def serving(
+    engine: Engine, sockets: Iterable[socket.socket], *, admin_gids: Collection[int] = ()
+) -> AsyncIterator[None]:
+    """Serve the API on listening Unix sockets while the context is open; closes them at its end.
+
+    On leaving, requests that only wait are ended with DRAINING, and all is over within 2 seconds.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        work = Work(tasks)
+        api = Api(engine, work, admin_gids)
+        runner = web.ServerRunner(
+            ConnectionFactory(api.handle), shutdown_timeout=_CONNECTION_GRACE_SECONDS
+        )
+        await runner.setup()
+        try:
+            for listener in sockets:
+                await web.SockSite(runner, listener, backlog=_BACKLOG).start()
+            yield
+        finally:
+            await work.close(grace_seconds=_WORK_GRACE_SECONDS)
+            await runner.cleanup()
+
+
+class Api:
+    """From a request to its answer."""
+
+    def __init__(self, engine: Engine, work: Work, admin_gids: Collection[int]) -> None:
+        self._engine = engine
+        self._work = work
+        self._admin_gids = frozenset(admin_gids)
+        self._document: bytes | None = None
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; what goes wrong is answered, too."""
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.request_started()
+        request_id = new_id()
+        try:
+            response = await self._respond(request, connection, request_id)
+        except SandboxdError as exc:
+            response = error_response(exc, request_id)
+        except ConnectionError:
+            raise
+        except Exception as exc:
+            response = internal_error(exc, request_id, f"{request.method} {_path(request)}")
+        finally:
+            connection.request_finished()
+        if not response.prepared:
+            response.headers["X-Request-Id"] = request_id
+        _log(request, connection, response.status, request_id)
+        return response
+
+    async def _respond(
+        self, request: web.BaseRequest, connection: Connection, request_id: str
+    ) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        if path == _OPENAPI_PATH and request.method == "GET":
+            return self._openapi()
+        route, parameters = match(request.method, path)
+        caller = self._authorize(route, connection)
+        sandbox, execution = check_parameters(parameters)
+        query = read_query(request, route.query)
+        body = await read_body(request, route.body, route.max_body_bytes)
+        call = Call(
+            self._engine, self._work, caller, body, query, sandbox, execution, request, request_id
+        )
+        answer = await route.handler(call)
+        return reply_response(answer) if isinstance(answer, Reply) else answer
+
+    def _authorize(self, route: AnyRoute, connection: Connection) -> Caller:
+        peer = connection.peer
+        if peer is not None:
+            return peer.as_caller(self._admin_gids)
+        if route.access is Access.ANYONE:
+            return NOBODY
+        raise AccessDenied(
+            "cannot tell who is calling: the socket has no peer credentials",
+            hint="connect to sandboxd's Unix socket from this host",
+        )
+
+    def _openapi(self) -> web.Response:
+        if self._document is None:
+            self._document = openapi.document(ROUTES)
+        return web.Response(body=self._document, content_type="application/json")
+
+
+def match(method: str, path: str) -> tuple[AnyRoute, dict[str, str]]:
+    """The route of a path as sent. Raises RouteNotFound and MethodNotAllowed."""
+    allowed = {"GET"} if path == _OPENAPI_PATH else set()
+    for route in ROUTES:
+        found = route.pattern.fullmatch(path)
+        if found is not None and route.method == method:
+            return route, found.groupdict()
+        if found is not None:
+            allowed.add(route.method)
+    if allowed:
+        methods = sorted(allowed)
+        raise MethodNotAllowed(
+            f"cannot {method[:16]} {path[:128]}: only {', '.join(methods)}",
+            details={"allowed": methods},
+        )
+    raise RouteNotFound(
+        f"cannot find {path[:128]!r}: no such route", hint=f"GET {_OPENAPI_PATH} lists all routes"
+    )
+
+
+def _path(request: web.BaseRequest) -> str:
+    return request.rel_url.raw_path[:128]
+
+
+def _log(request: web.BaseRequest, connection: Connection, status: int, request_id: str) -> None:
+    level = logging.DEBUG if request.method == "GET" and status < 400 else logging.INFO
+    uid = None if connection.peer is None else connection.peer.uid
+    logger.log(
+        level, "%s %s: %d (uid %s, request %s)", request.method, _path(request), status, uid,
+        request_id,
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All routes. Routing, validation, answers and the OpenAPI document come from this one table."""
+
+from __future__ import annotations
+
+from sandboxd import errors
+from sandboxd.api import executions, host, output, sandboxes
+from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
+from sandboxd.wire import answers
+from sandboxd.wire import host as host_answers
+from sandboxd.wire import requests as r
+
+_SANDBOX = "/v1/sandboxes/{sandbox}"
+_EXECUTIONS = f"{_SANDBOX}/executions"
+_EXECUTION = f"{_EXECUTIONS}/{{execution}}"
+
+_LIMITS = (errors.LimitTooSmall, errors.LimitTooLarge)
+_SCHEME = (errors.SchemeError, errors.BusUnavailable, errors.OperationTimedOut)
+_NEW_SANDBOX = (
+    *_LIMITS,
+    errors.LimitUnsupported,
+    errors.IsolationUnsupported,
+    errors.NameInUse,
+    errors.QuotaExceeded,
+    errors.CapacityExceeded,
+    errors.HostDiskFull,
+    errors.Draining,
+    *_SCHEME,
+)
+_NEW_EXECUTION = (
+    *_LIMITS,
+    errors.SandboxSuspended,
+    errors.SandboxReleased,
+    errors.ExecutionNotStarted,
+    errors.ExecutionLimitReached,
+    errors.HostDiskFull,
+    errors.Draining,
+    *_SCHEME,
+)
+_STARTED = {200: "the finished execution", 201: "with wait: false, the running execution"}
+
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(
+        "POST", "/v1/sandboxes", sandboxes.create_sandbox, "Create a sandbox",
+        body=r.CreateSandbox, query=r.Nothing, answer=answers.SandboxAnswer,
+        statuses={201: "the sandbox, ready"}, errors=_NEW_SANDBOX,
+        max_body_bytes=LARGE_BODY_BYTES,
+    ),
+    Route(
+        "GET", "/v1/sandboxes", sandboxes.list_sandboxes, "List the caller's sandboxes",
+        body=r.Nothing, query=r.SandboxesQuery, answer=answers.SandboxList,
+        statuses={200: "a page of sandboxes, oldest first"},
+    ),
+    Route(
+        "GET", _SANDBOX, sandboxes.get_sandbox, "Read a sandbox",
+        body=r.Nothing, query=r.Nothing, answer=answers.SandboxAnswer,
+        statuses={200: "the sandbox"}, errors=(errors.SandboxNotFound,),
+    ),
+    Route(
+        "PATCH", _SANDBOX, sandboxes.change_sandbox,
+        "Change limits, metadata and deadlines, running executions included",
+        body=r.ChangeSandbox, query=r.Nothing, answer=answers.SandboxAnswer,
+        statuses={200: "the sandbox as it is now"},
+        errors=(
+            *_LIMITS, errors.SandboxNotFound, errors.SandboxReleased, errors.LimitBelowUsage,
+            errors.CapacityExceeded, errors.HostDiskFull, *_SCHEME,
+        ),
+        max_body_bytes=1 << 20,
+    ),
+    Route(
+        "DELETE", _SANDBOX, sandboxes.release_sandbox,
+        "Release a sandbox: kill all in it, remove it; answers once it is gone",
+        body=r.Nothing, query=r.Nothing, answer=None,
+        statuses={204: "it is gone; also the second time"},
+        errors=(errors.SandboxNotFound, *_SCHEME),
+    ),
+    Route(
+        "POST", f"{_SANDBOX}/suspend", sandboxes.suspend_sandbox, "Freeze every process in it",
+        body=r.Nothing, query=r.Nothing, answer=answers.SandboxAnswer,
+        statuses={200: "the suspended sandbox"},
+        errors=(errors.SandboxNotFound, errors.SandboxReleased, *_SCHEME),
+    ),
+    Route(
+        "POST", f"{_SANDBOX}/resume", sandboxes.resume_sandbox, "Let its processes go on",
+        body=r.Nothing, query=r.Nothing, answer=answers.SandboxAnswer,
+        statuses={200: "the sandbox, ready"},
+        errors=(errors.SandboxNotFound, errors.SandboxReleased, *_SCHEME),
+    ),
+    Route(
+        "POST", _EXECUTIONS, executions.start_execution, "Run a command in a sandbox",
+        body=r.StartExecution, query=r.Nothing, answer=answers.ExecutionAnswer,
+        statuses=_STARTED, errors=(errors.SandboxNotFound, *_NEW_EXECUTION),
+        max_body_bytes=LARGE_BODY_BYTES,
+    ),
+    Route(
+        "GET", _EXECUTIONS, executions.list_executions, "List a sandbox's executions",
+        body=r.Nothing, query=r.ExecutionsQuery, answer=answers.ExecutionList,
+        statuses={200: "a page of executions, oldest first, without their output"},
+        errors=(errors.SandboxNotFound,),
+    ),
+    Route(
+        "GET", _EXECUTION, executions.get_execution, "Read an execution, or wait for its end",
+        body=r.Nothing, query=r.WaitQuery, answer=answers.ExecutionAnswer,
+        statuses={200: "the execution"},
+        errors=(errors.SandboxNotFound, errors.ExecutionNotFound, errors.Draining),
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/kill", executions.kill_execution,
+        "End an execution, or only send it a signal",
+        body=r.KillExecution, query=r.Nothing, answer=answers.ExecutionAnswer,
+        statuses={200: "the execution"},
+        errors=(
+            errors.SandboxNotFound, errors.ExecutionNotFound, errors.ExecutionFinished, *_SCHEME,
+        ),
+    ),
+    Route(
+        "GET", f"{_EXECUTION}/output", output.read_output, "Read what was printed so far",
+        body=r.Nothing, query=r.OutputQuery, answer=None,
+        statuses={200: "the bytes from the offset on"}, raw_type="application/octet-stream",
+        errors=(errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable),
+    ),
+    Route(
+        "GET", "/v1/executions", executions.list_executions, "List the caller's executions",
+        body=r.Nothing, query=r.ExecutionsQuery, answer=answers.ExecutionList,
+        statuses={200: "a page of executions, oldest first, without their output"},
+    ),
+    Route(
+        "POST", "/v1/run", executions.run, "Run a command in a sandbox of its own",
+        body=r.Run, query=r.Nothing, answer=answers.ExecutionAnswer,
+        statuses=_STARTED, errors=tuple(dict.fromkeys((*_NEW_SANDBOX, *_NEW_EXECUTION))),
+        max_body_bytes=LARGE_BODY_BYTES,
+    ),
+    Route(
+        "GET", "/v1/host", host.get_host, "What this host can do, and how much of it is taken",
+        body=r.Nothing, query=r.Nothing, answer=host_answers.HostAnswer,
+        statuses={200: "the host"},
+    ),
+    Route(
+        "GET", "/healthz", host.health, "Whether the daemon answers, and what holds limits here",
+        body=r.Nothing, query=r.Nothing, answer=host_answers.HealthAnswer,
+        statuses={200: "it does"}, access=Access.ANYONE,
+    ),
+    Route(
+        "GET", "/readyz", host.readiness, "Whether the daemon takes work",
+        body=r.Nothing, query=r.Nothing, answer=host_answers.ReadyAnswer,
+        statuses={200: "it does"}, errors=(errors.Draining,), access=Access.ANYONE,
+    ),
+)  # fmt: skip

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers. Plain numbers, with their unit in the name; times in RFC 3339, UTC."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from sandboxd.model import (
+    Enforcement,
+    ErrorCode,
+    Execution,
+    ExecutionStatus,
+    Isolation,
+    LimitOwner,
+    Network,
+    OutputSummary,
+    Sandbox,
+    SandboxState,
+    SchemeName,
+)
+
+INLINE_BYTES = 1 << 20
+
+
+class Answer(BaseModel):
+    """What every answer has in common."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
+
+
+class LimitsAnswer(Answer):
+    """The limits in force; `cpu_seconds` null = no such limit."""
+
+    memory_bytes: int
+    cpus: float
+    pids: int
+    io_read_bytes_per_second: int
+    io_write_bytes_per_second: int
+    disk_bytes: int
+    timeout_seconds: float
+    cpu_seconds: float | None
+    max_output_bytes: int
+    open_files: int
+    file_size_bytes: int
+
+
+class EnforcementAnswer(Answer):
+    """Who holds one limit: `kernel`, `supervisor` or `none`."""
+
+    by: str
+    detail: str
+
+
+class UsageAnswer(Answer):
+    """What an execution used; null where this host cannot know."""
+
+    wall_seconds: float | None
+    cpu_seconds: float | None
+    cpu_user_seconds: float | None
+    cpu_system_seconds: float | None
+    cpu_throttled_seconds: float | None
+    memory_peak_bytes: int | None
+    pids_peak: int | None
+    io_read_bytes: int | None
+    io_written_bytes: int | None
+    oom_kills: int | None
+    pids_denied: int | None
+
+
+class SandboxAnswer(Answer):
+    """A sandbox."""
+
+    id: str
+    name: str | None
+    state: SandboxState
+    isolation: Isolation
+    network: Network
+    scheme: SchemeName
+    limits: LimitsAnswer
+    enforcement: dict[str, EnforcementAnswer]
+    env: dict[str, str]
+    metadata: dict[str, str]
+    owner_uid: int
+    unit: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime
+
+    @classmethod
+    def of(cls, sandbox: Sandbox) -> SandboxAnswer:
+        """The answer about `sandbox` as it is now."""
+        return cls(
+            id=sandbox.id,
+            name=sandbox.name,
+            state=sandbox.state,
+            isolation=sandbox.isolation,
+            network=sandbox.network,
+            scheme=sandbox.scheme,
+            limits=LimitsAnswer.model_validate(sandbox.limits),
+            enforcement=enforcement_answer(sandbox.enforcement),
+            env=dict(sandbox.env),
+            metadata=dict(sandbox.metadata),
+            owner_uid=sandbox.owner_uid,
+            unit=sandbox.unit,
+            created_at=sandbox.created_at,
+            expires_at=sandbox.expires_at,
+            last_used_at=sandbox.last_used_at,
+        )
+
+
+class SandboxList(Answer):
+    """A page of sandboxes, oldest first; `next_cursor` null = the last one."""
+
+    sandboxes: list[SandboxAnswer]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """The first bytes of a stream, as they go into an answer."""
+
+    text: str
+    base64: str | None
+    size_bytes: int
+    is_cut: bool
+
+    @classmethod
+    def of(cls, data: bytes, summary: OutputSummary) -> Inline:
+        """From the first bytes of a stream: at most INLINE_BYTES of them, cut between characters.
+
+        data: what is there, INLINE_BYTES + 1 bytes or fewer.
+        """
+        size = max(len(data), summary.size_bytes)
+        kept = data[:INLINE_BYTES]
+        if size > len(kept):
+            # Only a sequence that the cut itself broke is left for the next read.
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            decoder.decode(kept)
+            kept = kept[: len(kept) - len(decoder.getstate()[0])]
+        text = kept.decode("utf-8", "replace")
+        is_lossy = text.encode() != kept
+        encoded = base64.b64encode(kept).decode("ascii") if is_lossy else None
+        return cls(text, encoded, size, size > len(kept))
+
+
+class ExecutionAnswer(Answer):
+    """An execution. Lists carry no output; other answers the first MiB of each stream."""
+
+    id: str
+    sandbox_id: str
+    status: ExecutionStatus
+    error_code: ErrorCode | None
+    limit_owner: LimitOwner | None
+    exit_code: int | None
+    signal: int | None
+    argv: list[str]
+    cwd: str | None
+    stdout: str | None
+    stderr: str | None
+    # There only where the text lost bytes, see _leave_out_base64.
+    stdout_base64: str | None = None
+    stderr_base64: str | None = None
+    stdout_bytes: int
+    stderr_bytes: int
+    stdout_truncated: bool
+    stderr_truncated: bool
+    stdout_inline_truncated: bool
+    stderr_inline_truncated: bool
+    leftovers_killed: int
+    unkillable: bool
+    failure: str | None
+    limits: LimitsAnswer
+    enforcement: dict[str, EnforcementAnswer]
+    usage: UsageAnswer
+    unit: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @model_serializer(mode="wrap")
+    def _leave_out_base64(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        for name in ("stdout_base64", "stderr_base64"):
+            if fields[name] is None:
+                del fields[name]
+        return fields
+
+    @classmethod
+    def of(
+        cls, execution: Execution, stdout: Inline | None, stderr: Inline | None
+    ) -> ExecutionAnswer:
+        """The answer about `execution` as it is now; the streams are None in lists."""
+        outcome = execution.outcome
+        return cls(
+            id=execution.id,
+            sandbox_id=execution.sandbox_id,
+            status=outcome.status,
+            error_code=outcome.error_code,
+            limit_owner=outcome.limit_owner,
+            exit_code=outcome.exit_code,
+            signal=outcome.signal,
+            argv=list(execution.command.argv),
+            cwd=execution.command.cwd,
+            **_stream("stdout", stdout, execution.stdout),
+            **_stream("stderr", stderr, execution.stderr),
+            leftovers_killed=execution.leftovers_killed,
+            unkillable=execution.unkillable,
+            failure=execution.failure,
+            limits=LimitsAnswer.model_validate(execution.limits),
+            enforcement=enforcement_answer(execution.enforcement),
+            usage=UsageAnswer(**asdict(execution.usage)),
+            unit=execution.unit,
+            created_at=execution.created_at,
+            started_at=execution.started_at,
+            finished_at=execution.finished_at,
+        )
+
+
+class ExecutionList(Answer):
+    """A page of executions, oldest first; `next_cursor` null = the last one."""
+
+    executions: list[ExecutionAnswer]
+    next_cursor: str | None
+
+    @classmethod
+    def of(cls, executions: Iterable[Execution], next_cursor: str | None) -> ExecutionList:
+        """The answer about `executions`, without their output."""
+        entries = [ExecutionAnswer.of(execution, None, None) for execution in executions]
+        return cls(executions=entries, next_cursor=next_cursor)
+
+
+def enforcement_answer(enforcement: Mapping[str, Enforcement]) -> dict[str, EnforcementAnswer]:
+    """Per limit, who holds it."""
+    return {
+        name: EnforcementAnswer(by=held.by.value, detail=held.detail)
+        for name, held in enforcement.items()
+    }
+
+
+def _stream(name: str, inline: Inline | None, summary: OutputSummary) -> dict[str, Any]:
+    size = summary.size_bytes if inline is None else inline.size_bytes
+    return {
+        name: None if inline is None else inline.text,
+        f"{name}_base64": None if inline is None else inline.base64,
+        f"{name}_bytes": size,
+        f"{name}_truncated": summary.truncated,
+        f"{name}_inline_truncated": size > 0 if inline is None else inline.is_cut,
+    }

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about the host, and the form of every error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from sandboxd.model import SchemeName
+from sandboxd.wire.answers import Answer, EnforcementAnswer, LimitsAnswer
+
+
+class CapacityAnswer(Answer):
+    """The memory that limits may promise together, and how much of it they do."""
+
+    budget_bytes: int
+    reserve_bytes: int
+    committed_bytes: int
+    free_bytes: int
+    slots: int = Field(description="sandboxes with the default memory limit that still fit")
+
+
+class IsolationAnswer(Answer):
+    """One isolation level here: available, or what it lacks."""
+
+    available: bool
+    detail: str
+    lacks: list[str]
+
+
+class CgroupAnswer(Answer):
+    """The cgroup mode asked for, the version found, and what follows from it."""
+
+    mode: str
+    version: str
+    detail: str
+
+
+class HostAnswer(Answer):
+    """What this daemon can do here, and how much of it is taken."""
+
+    version: str
+    instance_id: str
+    ready: bool
+    scheme: SchemeName
+    reason: str
+    cgroup: CgroupAnswer
+    capacity: CapacityAnswer
+    limits: LimitsAnswer
+    enforcement: dict[str, EnforcementAnswer]
+    isolation_levels: dict[str, IsolationAnswer]
+    missing: list[str]
+
+
+class ResourceControlAnswer(Answer):
+    """What holds limits here; a quota is true only where the sum over a sandbox is held."""
+
+    scheme: SchemeName
+    cgroup: CgroupAnswer
+    sandbox_memory_quota: bool
+    sandbox_cpu_quota: bool
+    sandbox_pids_quota: bool
+    sandbox_io_quota: bool
+    sandbox_disk_quota: bool
+    limits: LimitsAnswer
+    enforcement: dict[str, EnforcementAnswer]
+
+
+class HealthAnswer(Answer):
+    """The daemon answers; whether it takes work is /readyz's to say."""
+
+    status: str
+    version: str
+    ready: bool
+    resource_control: ResourceControlAnswer
+
+
+class ReadyAnswer(Answer):
+    """The daemon takes work."""
+
+    ready: bool
+
+
+class ErrorBody(Answer):
+    """What went wrong: a stable code, text for people, and what to do."""
+
+    code: str
+    message: str
+    hint: str | None
+    retryable: bool
+    details: dict[str, Any]
+    request_id: str
+
+
+class ErrorAnswer(Answer):
+    """The body of every answer that is not 2xx."""
+
+    error: ErrorBody

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Field types of requests: quantities, names and text, each with its bounds and its schema.
+
+JSON's true is Python's 1, so every number here refuses bool by name.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Strict, WithJsonSchema
+
+from sandboxd.names import NAME_PATTERN, is_name
+from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
+
+# The kernel's PID_MAX_LIMIT and its default fs.nr_open.
+MAX_PIDS = 1 << 22
+MAX_OPEN_FILES = 1 << 20
+MAX_WAIT_SECONDS = 3600.0
+MAX_GRACE_SECONDS = 300.0
+_LAST_SIGNAL = 64
+
+
+def text(value: str) -> str:
+    """`value`, if a C string can carry it. Raises ValueError otherwise."""
+    if "\0" in value:
+        raise ValueError("must not have a NUL byte")
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise ValueError("must be valid Unicode, without lone surrogates")
+    return value
+
+
+def _bytes(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError('must be a whole number of bytes or a string such as "512M"')
+    return parse_bytes(value)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError('must be a number of seconds or a string such as "90s"')
+    return parse_seconds(value)
+
+
+def _cpus(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError('must be a number of cores or a string such as "150%"')
+    return parse_cpus(value)
+
+
+def _bounded_seconds(value: object, maximum: float) -> float:
+    """Seconds where 0 means at once, up to `maximum`."""
+    is_zero = value in ("0", "0s") or (value == 0 and not isinstance(value, bool))
+    seconds = 0.0 if is_zero else _seconds(value)
+    if seconds > maximum:
+        raise ValueError(f"must be at most {maximum:g} seconds")
+    return seconds
+
+
+def _wait(value: object) -> float:
+    return _bounded_seconds(value, MAX_WAIT_SECONDS)
+
+
+def _grace(value: object) -> float:
+    return _bounded_seconds(value, MAX_GRACE_SECONDS)
+
+
+def _count(maximum: int) -> BeforeValidator:
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError("must be a whole number")
+        if not 1 <= value <= maximum:
+            raise ValueError(f"must be at least 1 and at most {maximum}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _name(value: str) -> str:
+    if not is_name(value):
+        raise ValueError(
+            "must start with a-z, go on with at most 62 of a-z, 0-9 and -, and not look like an id"
+        )
+    return value
+
+
+def _signal(value: object) -> int:
+    if isinstance(value, str):
+        name = value if value.startswith("SIG") else f"SIG{value}"
+        if name not in signal.Signals.__members__:
+            raise ValueError('must be a signal such as 15 or "SIGTERM"')
+        return int(signal.Signals[name])
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LAST_SIGNAL:
+        raise ValueError(f'must be 1 to {_LAST_SIGNAL} or a name such as "SIGTERM"')
+    return value
+
+
+def _schema(first: dict[str, object], text_example: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [first, {"type": "string", "examples": [text_example]}]})
+
+
+_POSITIVE: dict[str, object] = {"type": "number", "exclusiveMinimum": 0}
+_FROM_ZERO: dict[str, object] = {"type": "number", "minimum": 0}
+
+Bytes = Annotated[int, BeforeValidator(_bytes), _schema({"type": "integer", "minimum": 1}, "512M")]
+Seconds = Annotated[float, BeforeValidator(_seconds), _schema(_POSITIVE, "90s")]
+WaitSeconds = Annotated[
+    float, BeforeValidator(_wait), _schema({**_FROM_ZERO, "maximum": MAX_WAIT_SECONDS}, "90s")
+]
+GraceSeconds = Annotated[
+    float, BeforeValidator(_grace), _schema({**_FROM_ZERO, "maximum": MAX_GRACE_SECONDS}, "5s")
+]
+Cpus = Annotated[float, BeforeValidator(_cpus), _schema({**_POSITIVE, "minimum": 0.01}, "150%")]
+Pids = Annotated[
+    int, _count(MAX_PIDS), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_PIDS})
+]
+OpenFiles = Annotated[
+    int,
+    _count(MAX_OPEN_FILES),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_OPEN_FILES}),
+]
+Signal = Annotated[
+    int,
+    BeforeValidator(_signal),
+    _schema({"type": "integer", "minimum": 1, "maximum": _LAST_SIGNAL}, "SIGTERM"),
+]
+Text = Annotated[str, Strict(), AfterValidator(text)]
+Name = Annotated[
+    str,
+    Strict(),
+    AfterValidator(_name),
+    WithJsonSchema({"type": "string", "pattern": NAME_PATTERN}),
+]
+Flag = Annotated[bool, Strict()]

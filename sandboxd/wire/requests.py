@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies and queries of requests. Unknown fields are refused; null is the same as missing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from sandboxd.model import (
+    SANDBOX_LIMITS,
+    Command,
+    EnforcedBy,
+    ExecutionStatus,
+    LimitChanges,
+    SandboxState,
+)
+from sandboxd.wire import payload
+from sandboxd.wire import quantities as q
+
+# Far above any request's number of fields: bounds the list of errors about unknown ones.
+_MAX_FIELDS = 64
+_MAX_OFFSET = 1 << 62
+MAX_PAGE = 1000
+LIMIT_NAMES = tuple(LimitChanges.__dataclass_fields__)
+
+
+class Request(BaseModel):
+    """What every body and query has in common."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bound_fields(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise ValueError("must be an object")
+        if len(data) > _MAX_FIELDS:
+            raise ValueError(f"has {len(data)} fields, and no request has over {_MAX_FIELDS}")
+        return data
+
+
+class LimitsBody(Request):
+    """Limits as asked for; a missing one is the server's default (or, on a change, as it was)."""
+
+    memory_bytes: q.Bytes | None = None
+    cpus: q.Cpus | None = None
+    pids: q.Pids | None = None
+    io_read_bytes_per_second: q.Bytes | None = None
+    io_write_bytes_per_second: q.Bytes | None = None
+    disk_bytes: q.Bytes | None = None
+    timeout_seconds: q.Seconds | None = None
+    cpu_seconds: q.Seconds | None = None
+    max_output_bytes: q.Bytes | None = None
+    open_files: q.OpenFiles | None = None
+    file_size_bytes: q.Bytes | None = None
+
+    def changes(self, **more: Any) -> LimitChanges:
+        """As the engine takes them; `more` are fields from beside `limits` (None = not given)."""
+        given = {name: value for name, value in more.items() if value is not None}
+        return LimitChanges(**{**self.model_dump(), **given})
+
+
+def _required(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("must be a list of limits' names")
+    for name in value:
+        if name not in LIMIT_NAMES:
+            raise ValueError(f"{name[:64]!r} is not a limit: use {', '.join(LIMIT_NAMES)}")
+    return tuple(dict.fromkeys(value))
+
+
+Required = Annotated[tuple[str, ...], BeforeValidator(_required)]
+
+
+class SandboxFields(Request):
+    """What a new sandbox is asked to be, by itself or for one run."""
+
+    name: q.Name | None = None
+    limits: LimitsBody | None = None
+    require: Required | None = None
+    require_by: Literal["any", "kernel"] | None = None
+    isolation: Literal["auto", "basic", "standard", "strict"] | None = None
+    network: Literal["none", "loopback", "host"] | None = None
+    metadata: payload.Metadata | None = None
+
+    def required_holder(self) -> EnforcedBy | None:
+        """Who has to hold the required limits; None = whoever can."""
+        return EnforcedBy.KERNEL if self.require_by == "kernel" else None
+
+
+class CreateSandbox(SandboxFields):
+    """POST /v1/sandboxes."""
+
+    env: payload.Env | None = None
+    timeout_seconds: q.Seconds | None = None
+    """How long the sandbox lives."""
+    idle_timeout_seconds: q.Seconds | None = None
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        payload.check_exec_bytes((), self.env or {})
+        return self
+
+
+class ChangeSandbox(Request):
+    """PATCH /v1/sandboxes/{id}."""
+
+    limits: LimitsBody | None = None
+    metadata: payload.Metadata | None = None
+    timeout_seconds: q.Seconds | None = None
+    idle_timeout_seconds: q.Seconds | None = None
+    force: q.Flag | None = None
+    """Lower memory below what is used; the kernel then kills."""
+
+
+class ExecutionFields(Request):
+    """What to run and under which limits of its own."""
+
+    argv: payload.Argv | None = None
+    command: payload.ShellCommand | None = None
+    env: payload.Env | None = None
+    cwd: payload.WorkingDirectory | None = None
+    stdin: payload.Stdin | None = None
+    stdin_base64: payload.StdinBase64 | None = None
+    limits: LimitsBody | None = None
+    timeout_seconds: q.Seconds | None = None
+    max_output_bytes: q.Bytes | None = None
+    kill_grace_seconds: q.GraceSeconds | None = None
+    merge_output: q.Flag | None = None
+    wait: q.Flag | None = None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if (self.argv is None) == (self.command is None):
+            raise ValueError("must have either argv or command")
+        if self.stdin is not None and self.stdin_base64 is not None:
+            raise ValueError("must not have both stdin and stdin_base64")
+        for name in ("timeout_seconds", "max_output_bytes"):
+            if self.limits and getattr(self, name) and getattr(self.limits, name):
+                raise ValueError(f"must not have {name} twice, in limits and beside it")
+        payload.check_exec_bytes(self._argv(), self.env or {})
+        return self
+
+    def _argv(self) -> tuple[str, ...]:
+        return ("/bin/sh", "-c", self.command) if self.command is not None else self.argv or ()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the answer is the finished execution."""
+        return self.wait is not False
+
+    def decode(self) -> Command:
+        """What to run, as the engine takes it."""
+        return Command(
+            argv=self._argv(),
+            env=self.env or {},
+            cwd=self.cwd,
+            stdin=self.stdin_base64 if self.stdin is None else self.stdin,
+            merge_output=bool(self.merge_output),
+            kill_grace_seconds=self.kill_grace_seconds or 0.0,
+        )
+
+    def changes(self) -> LimitChanges:
+        """All limits that were asked for, those beside `limits` included."""
+        return (self.limits or LimitsBody()).changes(
+            timeout_seconds=self.timeout_seconds, max_output_bytes=self.max_output_bytes
+        )
+
+
+class StartExecution(ExecutionFields):
+    """POST /v1/sandboxes/{id}/executions."""
+
+
+class Run(ExecutionFields, SandboxFields):
+    """POST /v1/run: a sandbox that lives as long as its one execution."""
+
+    limits: LimitsBody | None = None
+
+    def split_changes(self) -> tuple[LimitChanges, LimitChanges]:
+        """The sandbox's limits, and the execution's: those that no sandbox has."""
+        asked = self.changes().as_dict()
+        sandbox = {name: value for name, value in asked.items() if name in SANDBOX_LIMITS}
+        execution = {name: value for name, value in asked.items() if name not in SANDBOX_LIMITS}
+        return LimitChanges(**sandbox), LimitChanges(**execution)
+
+
+class KillExecution(Request):
+    """POST .../kill: end it (SIGTERM first if there is a grace), or only send a signal."""
+
+    signal: q.Signal | None = None
+    grace_seconds: q.GraceSeconds | None = None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.signal is not None and self.grace_seconds is not None:
+            raise ValueError("must not have both: with a signal nothing follows after a grace")
+        return self
+
+
+class Nothing(Request):
+    """No body, or no query."""
+
+
+def _whole(minimum: int, maximum: int) -> BeforeValidator:
+    def check(value: object) -> int:
+        if not isinstance(value, str) or not value.isascii() or not value.isdigit():
+            raise ValueError("must be a whole number")
+        if len(value) > 20 or not minimum <= int(value) <= maximum:
+            raise ValueError(f"must be at least {minimum} and at most {maximum}")
+        return int(value)
+
+    return BeforeValidator(check)
+
+
+class WaitQuery(Request):
+    """GET .../executions/{eid}."""
+
+    wait: q.WaitSeconds | None = None
+    """Answer when the execution has ended, or after this many seconds as it is then."""
+
+
+class OutputQuery(Request):
+    """GET .../output."""
+
+    stream: Literal["stdout", "stderr"] = "stdout"
+    offset: Annotated[int, _whole(0, _MAX_OFFSET)] = 0
+
+
+class PageQuery(Request):
+    """What every list takes."""
+
+    limit: Annotated[int, _whole(1, MAX_PAGE), Field(description="entries in one answer")] = 100
+    cursor: Annotated[
+        str, Field(max_length=256, description="`next_cursor` of the page before")
+    ] | (None) = None
+
+
+class SandboxesQuery(PageQuery):
+    """GET /v1/sandboxes."""
+
+    state: SandboxState | None = None
+    name: q.Name | None = None
+
+
+class ExecutionsQuery(PageQuery):
+    """GET /v1/executions and GET .../executions."""
+
+    status: ExecutionStatus | None = None

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that only remembers: no process is ever started. Ownership rules are the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from sandboxd.api.engine_port import Stream
+from sandboxd.engine.requests import (
+    ExecutionRequest,
+    HostReport,
+    IsolationReport,
+    SandboxRequest,
+)
+from sandboxd.errors import (
+    CapacityExceeded,
+    ExecutionFinished,
+    ExecutionNotFound,
+    SandboxdError,
+    SandboxNotFound,
+)
+from sandboxd.model import (
+    Caller,
+    EnforcedBy,
+    Enforcement,
+    ErrorCode,
+    Execution,
+    ExecutionStatus,
+    Isolation,
+    LimitChanges,
+    Limits,
+    Network,
+    Outcome,
+    OutputSummary,
+    Sandbox,
+    SandboxState,
+    SchemeName,
+    Usage,
+)
+from sandboxd.names import new_id
+
+LIMITS = Limits(
+    memory_bytes=2 << 30,
+    cpus=2.0,
+    pids=512,
+    io_read_bytes_per_second=256 << 20,
+    io_write_bytes_per_second=256 << 20,
+    disk_bytes=10 << 30,
+    timeout_seconds=300.0,
+    cpu_seconds=None,
+    max_output_bytes=10 << 20,
+    open_files=1024,
+    file_size_bytes=10 << 30,
+)
+HELD = Enforcement(EnforcedBy.KERNEL, "memory.max")
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class FakeEngine:
+    """`hold`: executions stay RUNNING until it is set. `fails`: raised by every async call."""
+
+    def __init__(self) -> None:
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.executions: dict[str, Execution] = {}
+        self.outputs: dict[tuple[str, str], bytes] = {}
+        self.requests: list[object] = []
+        self.ready = True
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.starting = asyncio.Event()
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+        self.fails: Exception | None = None
+        self.stdout = b"out\n"
+        self.stderr = b""
+        self._ticks = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def host(self) -> HostReport:
+        return HostReport(
+            version="0",
+            instance_id="abcdefghijkl",
+            scheme=SchemeName.SYSTEMD,
+            reason="systemd is PID 1",
+            ready=self.ready,
+            budget_bytes=8 << 30,
+            reserve_bytes=1 << 28,
+            committed_bytes=1 << 30,
+            slots=3,
+            limits=LIMITS,
+            enforcement=self._enforcement(),
+            isolation_levels={"basic": IsolationReport(True, "own uid", ())},
+            cgroup_mode="auto",
+            cgroup_version="v2",
+            cgroup_detail="delegated",
+            missing=(),
+        )
+
+    def _enforcement(self) -> dict[str, Enforcement]:
+        return {
+            "memory_bytes": HELD,
+            "cpus": HELD,
+            "pids": HELD,
+            "io_read_bytes_per_second": Enforcement(EnforcedBy.NONE, "no block device"),
+        }
+
+    def _now(self) -> datetime:
+        self._ticks += 1
+        return BEGIN + timedelta(seconds=self._ticks)
+
+    def _fail(self) -> None:
+        if self.fails is not None:
+            raise self.fails
+
+    async def create_sandbox(self, caller: Caller, request: SandboxRequest) -> Sandbox:
+        self._fail()
+        self.requests.append(request)
+        self.starting.set()
+        await self.may_start.wait()
+        now = self._now()
+        sandbox = Sandbox(
+            id=new_id(),
+            name=request.name,
+            owner_uid=caller.uid,
+            uid=1879048192,
+            isolation=Isolation.BASIC,
+            network=Network.HOST,
+            scheme=SchemeName.SYSTEMD,
+            limits=LIMITS.with_changes(request.limits),
+            enforcement=self._enforcement(),
+            created_at=now,
+            last_used_at=now,
+            env=request.env,
+            metadata=request.metadata,
+        )
+        self.sandboxes[sandbox.id] = sandbox
+        return sandbox
+
+    def get_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        for sandbox in self.sandboxes.values():
+            named = sandbox.name == ref and sandbox.owner_uid == caller.uid
+            if caller.may_see(sandbox.owner_uid) and (sandbox.id == ref or named):
+                return sandbox
+        raise SandboxNotFound(f"cannot find sandbox {ref!r}")
+
+    def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
+        return [box for box in self.sandboxes.values() if caller.may_see(box.owner_uid)]
+
+    async def change_sandbox(
+        self,
+        caller: Caller,
+        ref: str,
+        changes: LimitChanges,
+        *,
+        metadata: Mapping[str, str] | None,
+        lifetime_seconds: float | None,
+        idle_timeout_seconds: float | None,
+        force: bool,
+    ) -> Sandbox:
+        self._fail()
+        sandbox = self.get_sandbox(caller, ref)
+        self.requests.append((changes, metadata, lifetime_seconds, idle_timeout_seconds, force))
+        sandbox.limits = sandbox.limits.with_changes(changes)
+        if metadata is not None:
+            sandbox.metadata = metadata
+        return sandbox
+
+    async def release_sandbox(self, caller: Caller, ref: str) -> None:
+        self._fail()
+        self.get_sandbox(caller, ref).state = SandboxState.RELEASED
+
+    async def suspend_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        self._fail()
+        sandbox = self.get_sandbox(caller, ref)
+        sandbox.state = SandboxState.SUSPENDED
+        return sandbox
+
+    async def resume_sandbox(self, caller: Caller, ref: str) -> Sandbox:
+        self._fail()
+        sandbox = self.get_sandbox(caller, ref)
+        sandbox.state = SandboxState.READY
+        return sandbox
+
+    async def start_execution(
+        self, caller: Caller, ref: str, request: ExecutionRequest
+    ) -> Execution:
+        self._fail()
+        sandbox = self.get_sandbox(caller, ref)
+        self.requests.append(request)
+        now = self._now()
+        execution = Execution(
+            id=new_id(),
+            sandbox_id=sandbox.id,
+            command=request.command,
+            limits=sandbox.limits.with_changes(request.limits),
+            own_limits=frozenset(request.limits.as_dict()),
+            enforcement=self._enforcement(),
+            created_at=now,
+            started_at=now,
+            outcome=Outcome(ExecutionStatus.RUNNING),
+        )
+        self.executions[execution.id] = execution
+        self.outputs[execution.id, "stdout"] = self.stdout
+        self.outputs[execution.id, "stderr"] = self.stderr
+        return execution
+
+    async def run(
+        self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
+    ) -> Execution:
+        created = await self.create_sandbox(caller, sandbox)
+        return await self.start_execution(caller, created.id, execution)
+
+    def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
+        sandbox = self.get_sandbox(caller, ref)
+        execution = self.executions.get(execution_id)
+        if execution is None or execution.sandbox_id != sandbox.id:
+            raise ExecutionNotFound(f"cannot find execution {execution_id!r}")
+        return execution
+
+    def list_executions(self, caller: Caller, ref: str | None = None) -> list[Execution]:
+        only = None if ref is None else self.get_sandbox(caller, ref).id
+        seen = {sandbox.id for sandbox in self.list_sandboxes(caller)}
+        return [
+            execution
+            for execution in self.executions.values()
+            if execution.sandbox_id in seen and only in (None, execution.sandbox_id)
+        ]
+
+    async def wait_execution(
+        self, caller: Caller, ref: str, execution_id: str, timeout_seconds: float | None
+    ) -> Execution:
+        execution = self.get_execution(caller, ref, execution_id)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.hold.wait()
+        except TimeoutError:
+            return execution
+        if not execution.is_finished:
+            self.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=0))
+        return execution
+
+    def finish(self, execution: Execution, outcome: Outcome) -> None:
+        execution.outcome = outcome
+        execution.finished_at = self._now()
+        execution.usage = replace(Usage(), wall_seconds=1.0)
+        for name in ("stdout", "stderr"):
+            size = len(self.outputs[execution.id, name])
+            setattr(execution, name, OutputSummary(size))
+
+    async def kill_execution(
+        self,
+        caller: Caller,
+        ref: str,
+        execution_id: str,
+        *,
+        signal: int | None,
+        grace_seconds: float,
+    ) -> Execution:
+        self._fail()
+        execution = self.get_execution(caller, ref, execution_id)
+        if execution.is_finished:
+            raise ExecutionFinished("cannot kill the execution: it has ended")
+        self.requests.append((signal, grace_seconds))
+        if signal is None:
+            outcome = Outcome(ExecutionStatus.KILLED, ErrorCode.KILLED_BY_CALLER)
+            self.finish(execution, outcome)
+        return execution
+
+    async def read_output(
+        self, execution: Execution, stream: Stream, offset: int, size: int
+    ) -> bytes:
+        return self.outputs[execution.id, stream][offset : offset + size]
+
+
+def no_room() -> SandboxdError:
+    """The refusal of a full host."""
+    return CapacityExceeded(
+        "cannot reserve 1 GiB of memory: 0 B of 8 GiB are free",
+        hint="release a sandbox",
+        details={"budget_bytes": 8 << 30, "committed_bytes": 8 << 30, "asked_bytes": 1 << 30},
+    )
