@@ -27,7 +27,8 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 
 from sandboxd import __version__, config
-from sandboxd.api.server import ApiServer, admin_gids, listen
+from sandboxd.api.listener import group_id, listen
+from sandboxd.api.server import serving
 from sandboxd.cgroup import host
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
@@ -97,6 +98,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "--private", action="store_true",
         help="end with standard input, and everything that was started with it",
     )  # fmt: skip
+    parser.add_argument(
+        "--stop-all", action="store_true",
+        help="serve nothing: end all work of a stopped daemon on this state directory, then exit",
+    )  # fmt: skip
     return parser.parse_args(argv)
 
 
@@ -124,6 +129,7 @@ class _Daemon:
         self._runtime = os.path.realpath(arguments.runtime_dir)
         self._socket = arguments.socket or os.path.join(self._runtime, "sandboxd.sock")
         self._private: bool = arguments.private
+        self._stop_all: bool = arguments.stop_all
         self._notifier = notify.choose()
 
     async def run(self) -> None:
@@ -139,7 +145,7 @@ class _Daemon:
             directories = Directories(self._state)
             directories.open()
             chosen = await choose(self._wanted(instance_id, budget))
-            cleanup.push_async_callback(chosen.close, self._private)
+            cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
             tasks = Tasks()
             context = Context(
                 settings=self._engine_settings(instance_id, policy, chosen),
@@ -155,29 +161,28 @@ class _Daemon:
             engine = Engine(context)
             async with tasks:
                 await engine.open()
-                await self._serve(engine, chosen, stop)
-                if self._private:
+                if not self._stop_all:
+                    await self._serve(engine, chosen, stop)
+                if self._private or self._stop_all:
                     await engine.release_all()
                 tasks.cancel_all()
 
     async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:
+        gid = group_id(self._settings.admin_group)
         handed = notify.listen_sockets(self._notifier)
-        sockets = handed or [listen(self._socket, group=self._settings.admin_group)]
-        server = ApiServer(engine, admin_gids=admin_gids(self._settings.admin_group))
-        await server.start(sockets)
-        watchdog = asyncio.create_task(self._feed_watchdog())
-        try:
-            status = f"{chosen.scheme.name} scheme: {chosen.scheme.reason}"
-            self._tell_ready(status)
-            await stop.wait()
-        finally:
-            engine.is_ready = False
-            watchdog.cancel()
-            notify.stopping(self._notifier, "stopping")
-            await server.stop()
-            if not handed:
-                with suppress(FileNotFoundError):
-                    os.unlink(self._socket)
+        sockets = handed or [listen(self._socket, gid=gid)]
+        async with serving(engine, sockets, admin_gids=() if gid is None else (gid,)):
+            watchdog = asyncio.create_task(self._feed_watchdog())
+            self._tell_ready(f"{chosen.scheme.name} scheme: {chosen.scheme.reason}")
+            try:
+                await stop.wait()
+            finally:
+                engine.is_ready = False
+                watchdog.cancel()
+                notify.stopping(self._notifier, "stopping")
+        if not handed:
+            with suppress(FileNotFoundError):
+                os.unlink(self._socket)
 
     def _tell_ready(self, status: str) -> None:
         if self._settings.ready_file is not None:

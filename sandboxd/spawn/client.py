@@ -51,6 +51,8 @@ async def start_spawner_process(socket_path: str) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
+        # The daemon's own is for the daemon: NOTIFY_SOCKET and the like are not the spawner's.
+        env={"PATH": os.defpath},
         cwd="/",
     )
 
