@@ -41,6 +41,7 @@ async def serving(
 
     On leaving, requests that only wait are ended with DRAINING, and all is over within 2 seconds.
     """
+    failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
         work = Work(tasks)
         api = Api(engine, work, admin_gids)
@@ -52,9 +53,14 @@ async def serving(
             for listener in sockets:
                 await web.SockSite(runner, listener, backlog=_BACKLOG).start()
             yield
+        except Exception as exc:
+            failure = exc
         finally:
             await work.close(grace_seconds=_WORK_GRACE_SECONDS)
             await runner.cleanup()
+    if failure is not None:
+        # Past the task group, which would wrap it: it is not one of the tasks'.
+        raise failure
 
 
 class Api:

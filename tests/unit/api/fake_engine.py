@@ -71,6 +71,7 @@ class FakeEngine:
         self.hold = asyncio.Event()
         self.hold.set()
         self.starting = asyncio.Event()
+        self.started = asyncio.Event()
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.fails: Exception | None = None
@@ -208,6 +209,7 @@ class FakeEngine:
         self.executions[execution.id] = execution
         self.outputs[execution.id, "stdout"] = self.stdout
         self.outputs[execution.id, "stderr"] = self.stderr
+        self.started.set()
         return execution
 
     async def run(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
 import tempfile
@@ -50,8 +51,9 @@ class Served:
     session: aiohttp.ClientSession
 
     async def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answered:
-        """One request; `body` is sent as JSON unless it is bytes."""
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        """One request; `body` is sent as JSON unless it is bytes or a file."""
+        is_raw = body is None or isinstance(body, bytes | io.BytesIO)
+        data = body if is_raw else io.BytesIO(json.dumps(body).encode())
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
         async with self.session.request(
             method, f"http://localhost{path}", data=data, headers=headers, **options
@@ -82,7 +84,7 @@ async def served(admin_gids: Collection[int] = ()) -> AsyncIterator[Served]:
         engine = FakeEngine()
         connector = aiohttp.UnixConnector(path)
         async with (
-            serving(engine, [listener], admin_gids=admin_gids),
             aiohttp.ClientSession(connector=connector) as session,
+            serving(engine, [listener], admin_gids=admin_gids),
         ):
             yield Served(engine, path, session)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that send too much, too little or nothing, that leave, and a server that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import resource
+import time
+from contextlib import suppress
+
+import pytest
+
+from sandboxd.api import connection, decode
+from tests.unit.api.harness import served
+
+RUN = json.dumps({"argv": ["true"]}).encode()
+HEAD = b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+
+def post(body: bytes) -> bytes:
+    return HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def error_of(answer: bytes) -> str:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"x-request-id:" in head.lower()
+    code: str = json.loads(body)["error"]["code"]
+    return code
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\0\0\0\0\r\n\r\n",
+     b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\n\r\n",
+     b"GET / HTTP/1.1\r\nA\r\n\r\n",
+     b"POST /v1/run HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"],
+)  # fmt: skip
+async def test_what_is_not_http_gets_the_error_form_and_the_end(data: bytes) -> None:
+    async with served() as server:
+        answer = await server.send(data)
+        assert answer.split(b" ")[1] == b"400"
+        assert error_of(answer) == "INVALID_REQUEST"
+
+
+async def test_a_broken_chunked_body_is_400() -> None:
+    async with served() as server:
+        data = HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\nzz\r\n"
+        assert error_of(await server.send(data)) == "INVALID_REQUEST"
+
+
+async def test_a_body_over_the_bound_is_413_and_takes_no_memory() -> None:
+
+    async with served() as server:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        data = HEAD + b"Content-Length: 104857600\r\nConnection: close\r\n\r\n"
+        assert error_of(await server.send(data)) == "REQUEST_TOO_LARGE"
+        reader, writer = await server.connect()
+        writer.write(HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
+        chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        with suppress(ConnectionError):
+            for _ in range(200):
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown < 32 << 10
+        larger = io.BytesIO(b" " * (1 << 20) + b"{}")
+        refused = await server.ask("PATCH", "/v1/sandboxes/abcdefghijkl", larger)
+        assert (refused.status, refused.error["code"]) == (413, "REQUEST_TOO_LARGE")
+        del reader
+
+
+async def test_expect_100_continue_is_answered() -> None:
+    async with served() as server:
+        data = post(RUN).replace(
+            b"Host: a", b"Host: a\r\nConnection: close\r\nExpect: 100-continue"
+        )
+        answer = await server.send(data)
+        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+
+
+async def test_silent_and_half_sent_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.3)
+    monkeypatch.setattr(decode, "BODY_SECONDS", 0.2)
+    async with served() as server:
+        assert await server.send(b"") == b""
+        assert await server.send(b"GET /healthz HTTP/1.1\r\nHost") == b""
+        half = post(RUN)[:-2].replace(b"Host: a", b"Host: a\r\nConnection: close")
+        assert error_of(await server.send(half)) == "INVALID_REQUEST"
+        # An idle one, and one that stops in the middle of its second request.
+        for more in (b"", b"GET /healthz HT"):
+            answer = await server.send(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n" + more)
+            assert answer.count(b"HTTP/1.1 200 OK") == 1
+        # A handler at work is no silent connection.
+        server.engine.hold.clear()
+        asyncio.get_running_loop().call_later(0.6, server.engine.hold.set)
+        assert (await server.ask("POST", "/v1/run", RUN)).status == 200
+
+
+async def test_a_client_that_leaves_ends_its_wait_and_not_the_execution() -> None:
+    async with served() as server:
+        server.engine.hold.clear()
+        server.engine.may_start.clear()
+        _reader, writer = await server.connect()
+        writer.write(post(RUN))
+        await server.engine.starting.wait()
+        writer.transport.abort()
+        server.engine.may_start.set()
+        async with asyncio.timeout(10):
+            await server.engine.started.wait()
+        [execution] = (await server.ask("GET", "/v1/executions")).json["executions"]
+        assert execution["status"] == "RUNNING"
+
+
+async def test_stopping_ends_waits_within_two_seconds() -> None:
+    async with served() as server:
+        server.engine.hold.clear()
+        waiting = asyncio.ensure_future(server.ask("POST", "/v1/run", RUN))
+        _reader, silent = await server.connect()
+        silent.write(b"GET /heal")
+        async with asyncio.timeout(10):
+            await server.engine.started.wait()
+        before = time.monotonic()
+    assert time.monotonic() - before < 2
+    answered = await waiting
+    assert (answered.status, answered.error["code"]) == (503, "DRAINING")
+    silent.close()
+
+
+async def test_stopping_gives_up_work_that_does_not_end() -> None:
+    async with served() as server:
+        server.engine.may_start.clear()
+        waiting = asyncio.ensure_future(server.ask("POST", "/v1/sandboxes", {}))
+        await server.engine.starting.wait()
+        before = time.monotonic()
+    assert time.monotonic() - before < 2
+    assert (await waiting).error["code"] == "DRAINING"
+
+
+async def test_many_connections_at_once_are_all_taken() -> None:
+    async with served() as server:
+        pairs = [await server.connect() for _ in range(400)]
+        for _reader, writer in pairs:
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answers = await asyncio.gather(*(reader.read() for reader, _writer in pairs))
+        assert all(answer.startswith(b"HTTP/1.1 200 OK") for answer in answers)
+        for _reader, writer in pairs:
+            writer.close()
