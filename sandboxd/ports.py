@@ -44,8 +44,8 @@ class Shim(Protocol):
         """A pidfd of it; readable once it ended."""
         ...
 
-    async def go(self) -> None:
-        """Start the command; returns after its exec. Raises ExecutionNotStarted."""
+    async def go(self) -> datetime:
+        """Start the command; returns when it started, after its exec. Raises ExecutionNotStarted."""
         ...
 
     async def abort(self) -> None:

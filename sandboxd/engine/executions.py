@@ -53,9 +53,10 @@ class Executions:
             begun = LiveExecution(execution)
             async with AsyncExitStack() as undo:
                 shim = await self._launch(live, begun, undo)
+                # Before it, since a short command is over before the answer is here.
+                execution.started_at = self._context.clock.now()
                 await shim.go()
                 undo.pop_all()
-            execution.started_at = self._context.clock.now()
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self._save(execution)
         self.watch(live, begun)

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -29,11 +30,14 @@ class ChildFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A running command: read ends of its output, write end of its input."""
+    """A running command: read ends of its output, write end of its input; when it was forked, by
+    the monotonic and by the wall clock."""
 
     pid: int
     outputs: tuple[int, ...]
     input_fd: int | None
+    started: float
+    started_at: float
 
 
 def start_child(
@@ -57,6 +61,7 @@ def start_child(
         ):
             os.fchown(fd, spec["uid"], spec["gid"])
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
+    started, started_at = time.monotonic(), time.time()
     pid = os.fork()
     if pid == 0:
         stdio = (in_read, out_write, err_write)
@@ -65,7 +70,7 @@ def start_child(
         os.close(fd)
     _await_exec(pid, error_read)
     outputs = (out_read,) if err_read is None else (out_read, err_read)
-    return Child(pid, outputs, in_write)
+    return Child(pid, outputs, in_write, started, started_at)
 
 
 def _child(

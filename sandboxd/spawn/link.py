@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from sandboxd.errors import ExecutionNotStarted, OperationTimedOut, SandboxdError, SchemeError
@@ -66,8 +67,8 @@ class ShimLink:
             raise SchemeError("cannot start the execution: its shim ended at once")
         self.missing = tuple(event["missing"])
 
-    async def go(self) -> None:
-        """Start the command; returns after its exec. Raises ExecutionNotStarted."""
+    async def go(self) -> datetime:
+        """Start the command; returns when it started, after its exec. Raises ExecutionNotStarted."""
         self._packets.send({"op": "go"})
         event = await self._wait_for(("started", "failed"), _START_SECONDS)
         if event is None:
@@ -79,6 +80,7 @@ class ShimLink:
                 f"{_STEP_TEXT.get(step, f'cannot set up the command ({step})')}: {cause}",
                 details={"step": step, "errno": number, "cause": cause, "text": event["text"]},
             )
+        return datetime.fromtimestamp(event["at"], UTC)
 
     async def abort(self) -> None:
         """Give up before `go` (or after a failed one); returns when the shim is gone."""

@@ -92,7 +92,7 @@ class Shim:
             self._control.send({"event": "failed", "step": exc.step, "errno": exc.errno,
                                 "text": exc.text})  # fmt: skip
             return
-        self._control.greeting = {"event": "started"}
+        self._control.greeting = {"event": "started", "at": self._started_at}
         self._control.send(self._control.greeting)
         self._run_until_reason()
         self._end()
@@ -152,7 +152,7 @@ class Shim:
         child = start_child(
             self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
         )
-        self._started = time.monotonic()
+        self._started, self._started_at = child.started, child.started_at
         self._deadline = self._started + self._spec["timeout_seconds"]
         self._tree.main_pid = child.pid
         self._check_privileges(child.pid)
@@ -302,8 +302,9 @@ class Shim:
             "reason": self._reason,
             "kill_code": self._kill_code,
             "wait_status": self._tree.main_status,
+            "started_at": self._started_at,
             "wall_seconds": wall,
-            "finished_at": time.time(),
+            "finished_at": self._started_at + wall,
             "kill_complete": kill_complete,
             "leftovers_killed": self._tree.killed_count,
             "cpu_user_seconds": user,
