@@ -45,7 +45,7 @@ class Shim(Protocol):
         ...
 
     async def go(self) -> datetime:
-        """Start the command; returns when it started, after its exec. Raises ExecutionNotStarted."""
+        """Start the command; after its exec returns when that was. Raises ExecutionNotStarted."""
         ...
 
     async def abort(self) -> None:

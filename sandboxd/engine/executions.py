@@ -55,7 +55,7 @@ class Executions:
                 shim = await self._launch(live, begun, undo)
                 # Before it, since a short command is over before the answer is here.
                 execution.started_at = self._context.clock.now()
-                await shim.go()
+                execution.started_at = await shim.go()
                 undo.pop_all()
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self._save(execution)

@@ -68,7 +68,7 @@ class ShimLink:
         self.missing = tuple(event["missing"])
 
     async def go(self) -> datetime:
-        """Start the command; returns when it started, after its exec. Raises ExecutionNotStarted."""
+        """Start the command; after its exec returns when that was. Raises ExecutionNotStarted."""
         self._packets.send({"op": "go"})
         event = await self._wait_for(("started", "failed"), _START_SECONDS)
         if event is None:
