@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# Without the plugins that cost most of a short run's time.
+QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 SKIPS = """\
 from tests.conftest import unmet
 def test_needs_something():
@@ -41,7 +43,7 @@ def run_pytest(*arguments: str, strict: bool = False) -> subprocess.CompletedPro
     environment = {**os.environ, "PYTEST_ADDOPTS": ""}
     environment["SANDBOXD_TEST_STRICT"] = "1" if strict else ""
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments],
+        [sys.executable, "-m", "pytest", *QUIET, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
