@@ -53,8 +53,6 @@ class Executions:
             begun = LiveExecution(execution)
             async with AsyncExitStack() as undo:
                 shim = await self._launch(live, begun, undo)
-                # Before it, since a short command is over before the answer is here.
-                execution.started_at = self._context.clock.now()
                 execution.started_at = await shim.go()
                 undo.pop_all()
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
