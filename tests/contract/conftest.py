@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One daemon for each scheme this host can give; every test here runs with each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.probes import has_unified_systemd
+from tests.harness import Daemon, running_daemon
+
+MODES = {"rlimit": "off", "systemd": "required"}
+SCHEMES = [name for name in MODES if name == "rlimit" or has_unified_systemd()]
+# Small, so that many sandboxes fit into a small host beside each other.
+MEMORY_BYTES = 192 << 20
+
+
+@pytest.fixture(scope="session", params=SCHEMES)
+def scheme(request: pytest.FixtureRequest) -> str:
+    """The scheme that holds the sandboxes."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def daemon(scheme: str) -> Iterator[Daemon]:
+    """A running daemon, open to every uid of the host."""
+    settings = {
+        "SANDBOX_CGROUP_MODE": MODES[scheme],
+        "SANDBOX_MEMORY_LIMIT_BYTES": str(MEMORY_BYTES),
+    }
+    with running_daemon(**settings) as running:
+        # For the tests of other uids' callers.
+        os.chmod(running.socket, 0o666)  # noqa: S103
+        yield running
+
+
+Create = Callable[..., Any]
+
+
+@pytest.fixture
+def create(daemon: Daemon) -> Iterator[Create]:
+    """A function that makes a sandbox for this test, released at its end."""
+    with contextlib.ExitStack() as cleanup:
+
+        def make(**body: Any) -> Any:
+            sandbox = daemon.create(**body)
+            cleanup.callback(daemon.release, sandbox["id"])
+            return sandbox
+
+        yield make
+
+
+@pytest.fixture
+def sandbox(create: Create) -> Any:
+    """A new sandbox with the default limits."""
+    return create()
