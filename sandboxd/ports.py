@@ -219,6 +219,10 @@ class Workspaces(Protocol):
         """Path of an execution's record directory."""
         ...
 
+    def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
+        """Bytes of a spool so far; 0 where there is none."""
+        ...
+
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:

@@ -12,7 +12,7 @@ from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
-from sandboxd.model import Caller, ErrorCode, Execution, LimitChanges, Sandbox
+from sandboxd.model import Caller, ErrorCode, Execution, LimitChanges, OutputSummary, Sandbox
 
 
 class Engine:
@@ -121,7 +121,7 @@ class Engine:
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
         """One execution. Raises SandboxNotFound, ExecutionNotFound."""
-        return self._find(caller, ref, execution_id).execution
+        return self._seen(self._find(caller, ref, execution_id))
 
     def list_executions(self, caller: Caller, ref: str | None = None) -> list[Execution]:
         """Those of one sandbox, or all that the caller may see; oldest first."""
@@ -136,7 +136,7 @@ class Engine:
         """Wait for its end; after the timeout as it is then."""
         running = self._find(caller, ref, execution_id)
         await wait_finished(running, timeout_seconds)
-        return running.execution
+        return self._seen(running)
 
     async def kill_execution(
         self,
@@ -187,6 +187,16 @@ class Engine:
 
     def _find(self, caller: Caller, ref: str, execution_id: str) -> LiveExecution:
         return self._context.registry.find(caller, ref).execution(execution_id)
+
+    def _seen(self, running: LiveExecution) -> Execution:
+        """The execution, with what it printed so far while it runs."""
+        execution = running.execution
+        if not execution.is_finished:
+            size = self._context.workspaces.output_size
+            sandbox_id, execution_id = execution.sandbox_id, execution.id
+            execution.stdout = OutputSummary(size(sandbox_id, execution_id, "stdout"))
+            execution.stderr = OutputSummary(size(sandbox_id, execution_id, "stderr"))
+        return execution
 
     async def _release_after(self, live: LiveSandbox, begun: LiveExecution) -> None:
         await begun.finished.wait()

@@ -68,12 +68,22 @@ class Directories:
         """Path of an execution's record directory."""
         return os.path.join(self._path(sandbox_id), "executions", execution_id)
 
+    def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
+        """Bytes of a spool so far; 0 where there is none."""
+        try:
+            return os.stat(self._spool(sandbox_id, execution_id, stream)).st_size
+        except FileNotFoundError:
+            return 0
+
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
         """At most `size` bytes of a spool from `offset`; fewer at its end."""
-        path = os.path.join(self.record_directory(sandbox_id, execution_id), stream)
+        path = self._spool(sandbox_id, execution_id, stream)
         return await asyncio.to_thread(_read, path, offset, size)
+
+    def _spool(self, sandbox_id: str, execution_id: str, stream: str) -> str:
+        return os.path.join(self.record_directory(sandbox_id, execution_id), stream)
 
     def _path(self, sandbox_id: str) -> str:
         return os.path.join(self._root, sandbox_id)

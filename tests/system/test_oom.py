@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No OOM is lost, none is invented, and each is told to the right one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.harness import Daemon
+from tests.system import host
+
+MEMORY = "SANDBOX_MEMORY_LIMIT_EXCEEDED"
+# 24 MiB of anonymous memory beyond a limit of 16 MiB, by programs that start fast.
+BOMB = "exec head -c 40m /dev/zero | tail -c 40m > /dev/null"
+SMALL = {"memory_bytes": "16M"}
+
+
+def bomb(daemon: Daemon, sandbox: str) -> tuple[str, Any]:
+    return "oom", daemon.execute(sandbox, BOMB, limits=SMALL)
+
+
+def killed_by_itself(daemon: Daemon, sandbox: str) -> tuple[str, Any]:
+    return "signal", daemon.execute(sandbox, "kill -9 $$", limits=SMALL)
+
+
+def timed_out(daemon: Daemon, sandbox: str) -> tuple[str, Any]:
+    return "timeout", daemon.execute(sandbox, "sleep 1000", limits=SMALL, timeout_seconds=0.3)
+
+
+def killed_by_caller(daemon: Daemon, sandbox: str) -> tuple[str, Any]:
+    running = daemon.execute(sandbox, "sleep 1000", limits=SMALL, wait=False)
+    target = f"/v1/sandboxes/{sandbox}/executions/{running['id']}/kill"
+    return "kill", daemon.ok("POST", target, {})
+
+
+EXPECTED = {
+    "oom": ("OOM_KILLED", MEMORY, "execution"),
+    "signal": ("SIGNALED", None, None),
+    "timeout": ("TIMED_OUT", "SANDBOX_TIMEOUT", "execution"),
+    "kill": ("KILLED", "KILLED_BY_CALLER", None),
+}
+
+
+@pytest.mark.timeout(3000)
+def test_no_oom_is_lost_and_none_invented(
+    daemon: Daemon, sandbox: Any, soak_count: Callable[[int], int]
+) -> None:
+    work = [bomb] * soak_count(200)
+    for control in (killed_by_itself, timed_out, killed_by_caller):
+        work += [control] * soak_count(50)
+    random.Random(1).shuffle(work)
+    with ThreadPoolExecutor(4) as pool:
+        ends = list(pool.map(lambda kind: kind(daemon, sandbox["id"]), work))
+    got = Counter(
+        (kind, execution["status"], execution["error_code"], execution["limit_owner"])
+        for kind, execution in ends
+    )
+    wanted = Counter((kind, *EXPECTED[kind]) for kind, _ in ends)
+    assert got == wanted
+    for kind, execution in ends:
+        assert (execution["usage"]["oom_kills"] > 0) == (kind == "oom")
+
+
+FORKED = """
+import os, time
+for _ in range(12):
+    if os.fork() == 0:
+        kept = bytearray(os.urandom(4096)) * 1536
+        time.sleep(1000)
+os.wait()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("sandbox", [{"memory_bytes": "48M"}], indirect=True)
+def test_many_small_processes_together(daemon: Daemon, sandbox: Any) -> None:
+    ended = daemon.execute(sandbox["id"], ["python3", "-c", FORKED], timeout_seconds=200)
+    assert (ended["status"], ended["error_code"]) == ("OOM_KILLED", MEMORY)
+    assert ended["limit_owner"] == "sandbox"
+    assert ended["usage"]["memory_peak_bytes"] <= 48 << 20
+
+
+def test_child_ends_its_execution(daemon: Daemon, sandbox: Any) -> None:
+    script = f"({BOMB}); echo the parent went on; sleep 1000"
+    ended = daemon.execute(sandbox["id"], script, limits=SMALL, timeout_seconds=200)
+    assert (ended["status"], ended["error_code"]) == ("OOM_KILLED", MEMORY)
+    assert ended["limit_owner"] == "execution"
+    assert ended["stdout"] == ""
+
+
+HOLD = """
+import sys, time
+kept = bytearray(b"x" * 4096) * (int(sys.argv[1]) << 8)
+print("held", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("sandbox", [{"memory_bytes": "128M"}], indirect=True)
+def test_the_sandbox_limit_is_told_to_its_victim_alone(daemon: Daemon, sandbox: Any) -> None:
+    """Each scope stays below its own 100 MiB; the three together pass the slice's 128 MiB."""
+    own = {"memory_bytes": "100M"}
+
+    def hold(megabytes: int) -> Any:
+        argv = ["python3", "-c", HOLD, str(megabytes)]
+        return daemon.execute(sandbox["id"], argv, limits=own, wait=False)
+
+    def state(execution: Any) -> Any:
+        return daemon.ok("GET", f"/v1/sandboxes/{sandbox['id']}/executions/{execution['id']}")
+
+    neighbour = daemon.create(limits={"memory_bytes": "64M"})
+    elsewhere = daemon.execute(neighbour["id"], ["sleep", "1000"], wait=False)
+    first, second = hold(40), hold(70)
+    host.until(lambda: all(state(e)["stdout_bytes"] for e in (first, second)), 120)
+    ends = [state(e) for e in (first, second)]
+    assert [e["status"] for e in ends] == ["RUNNING", "RUNNING"]
+    third = hold(50)
+    victims = host.until(
+        lambda: [e for e in map(state, (first, second, third)) if e["status"] != "RUNNING"], 120
+    )
+    assert {(e["status"], e["error_code"], e["limit_owner"]) for e in victims} == {
+        ("OOM_KILLED", MEMORY, "sandbox")
+    }
+    spared = [e for e in (first, second, third) if e["id"] not in {v["id"] for v in victims}]
+    assert spared
+    kill = f"/v1/sandboxes/{sandbox['id']}/executions/%s/kill"
+    for execution in spared:
+        assert daemon.ok("POST", kill % execution["id"], {})["status"] == "KILLED"
+    daemon.release(neighbour["id"])
+    assert daemon.wait(elsewhere)["status"] == "KILLED"
+
+
+def test_killed_at_the_limit_but_not_by_it(daemon: Daemon, sandbox: Any) -> None:
+    """Page cache fills the scope to its limit; a SIGKILL of the program's own is no OOM."""
+    script = "head -c 64m /dev/zero > ~/file; cat ~/file > /dev/null; kill -9 $$"
+    ended = daemon.execute(sandbox["id"], script, limits={"memory_bytes": "32M"})
+    assert (ended["status"], ended["signal"], ended["error_code"]) == ("SIGNALED", 9, None)
