@@ -12,6 +12,7 @@ from sandboxd.errors import BusUnavailable, OperationTimedOut, SchemeError
 from sandboxd.model import Limits
 from sandboxd.ports import Shim
 from sandboxd.schemes.slices import Place, expected, quietly, verify
+from sandboxd.schemes.slices import change as change_unit
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager
 
@@ -53,9 +54,8 @@ class Scopes:
     async def change(self, place: Place, unit: str, limits: Limits) -> None:
         """Put new limits on a scope and read them back."""
         tasks = _tasks(limits)
-        await self._manager.set_properties(
-            unit, properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
-        )
+        changed = properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
+        await change_unit(self._manager, unit, os.path.join(place.directory, unit), changed)
         self._verify(place, unit, limits)
 
     async def collect(self, place: Place, unit: str) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ from sandboxd.model import Limits
 from sandboxd.names import UnitNames
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
+from sandboxd.systemd.properties import Property
 
 _GONE_SECONDS = 10.0
 
@@ -77,6 +78,13 @@ def verify(unit: str, directory: str, asked: Expected) -> None:
             hint="see the journal of systemd (PID 1) for the reason",
             details={"unit": unit, "mismatches": wrong},
         )
+
+
+async def change(manager: Manager, unit: str, directory: str, changed: Sequence[Property]) -> None:
+    """Change a unit's properties; raises UnitMissing where its cgroup is not there."""
+    if not tree.exists(directory):
+        raise UnitMissing(f"cannot change {unit}: it is not active", details={"unit": unit})
+    await manager.set_properties(unit, changed)
 
 
 async def quietly(work: Callable[[], Awaitable[None]], what: str) -> None:
@@ -126,7 +134,7 @@ class Slices:
             )
         except UnitExists:
             limit = properties.aggregate_limit(self._aggregate_bytes)
-            await self._manager.set_properties(unit, limit)
+            await change(self._manager, unit, self.directory(unit), limit)
         verify(unit, self.directory(unit), Expected(self._aggregate_bytes))
 
     async def close_parent(self) -> None:
@@ -197,9 +205,8 @@ class Slices:
     async def set_limits(self, place: Place, limits: Limits) -> None:
         """Change what the slice holds, and read it back. The caller holds `place.lock`."""
         tasks = place.tasks_wanted(limits)
-        await self._manager.set_properties(
-            place.unit, properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
-        )
+        changed = properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
+        await change(self._manager, place.unit, place.directory, changed)
         place.limits, place.tasks = limits, tasks
         self.verify(place)
 
@@ -277,7 +284,7 @@ class Slices:
     async def _set_tasks(self, place: Place) -> None:
         tasks = place.tasks_wanted(place.limits)
         if tasks != place.tasks:
-            changed = properties.Property("TasksMax", "t", tasks)
-            await self._manager.set_properties(place.unit, [changed])
+            changed = [Property("TasksMax", "t", tasks)]
+            await change(self._manager, place.unit, place.directory, changed)
             place.tasks = tasks
             self.verify(place)

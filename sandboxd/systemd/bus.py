@@ -33,6 +33,7 @@ _DBUS_PATH = "/org/freedesktop/DBus"
 _MAX_IN_FLIGHT = 32
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
+_RETRY_PAUSES = (0.1, 0.2, 0.4, 0.8)
 _MATCHES = (
     f"type='signal',sender='{SYSTEMD}',path='{MANAGER_PATH}',interface='{MANAGER}',"
     "member='JobRemoved'",
@@ -53,6 +54,12 @@ class _Connection(MessageBus):
                 raise EOFError("connection closed during authentication")
             line += chunk
         return line[:-2].decode()
+
+    def close_files(self) -> None:
+        """Free the descriptor, which the stream keeps open after disconnect() in 2.44."""
+        for file in (self._stream, self._sock):
+            if file is not None:
+                file.close()
 
 
 def pack(properties: Sequence[Property]) -> list[list[Any]]:
@@ -78,7 +85,7 @@ class Bus:
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(max_in_flight)
         self._connecting = asyncio.Lock()
-        self._connection: MessageBus | None = None
+        self._connection: _Connection | None = None
         self._owner = ""
         self._present = asyncio.Event()
         self._was_present = False
@@ -104,13 +111,14 @@ class Bus:
         path: str = MANAGER_PATH,
         interface: str = MANAGER,
         fds: Sequence[int] = (),
+        idempotent: bool = False,
         timeout_seconds: float | None = None,
     ) -> list[Any]:
         """Call systemd and return the reply's body, variants unpacked.
 
-        subject: the unit or thing, for the error's text. fds: stay the caller's. Raises
-        BusUnavailable (the call may or may not have had its effect), OperationTimedOut (the same),
-        and what `from_dbus` makes of an error reply.
+        subject: the unit or thing, for the error's text. fds: stay the caller's. idempotent: send
+        again when the answer was lost. Raises BusUnavailable (the call may or may not have had its
+        effect), OperationTimedOut (the same), and what `from_dbus` makes of an error reply.
         """
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
 
@@ -128,28 +136,33 @@ class Bus:
 
         try:
             async with asyncio.timeout(seconds), self._slots:
-                reply = await self._send_until_delivered(message)
+                for pause in _RETRY_PAUSES if idempotent else ():
+                    with suppress(BusUnavailable):
+                        return await self._send_until_delivered(message, subject)
+                    await asyncio.sleep(pause)
+                return await self._send_until_delivered(message, subject)
         except TimeoutError as exc:
             raise OperationTimedOut(
                 f"cannot finish {member} of {subject}: no answer in {seconds:g} seconds",
                 details={"unit": subject},
             ) from exc
-        if reply.message_type is MessageType.ERROR:
-            text = str(reply.body[0]) if reply.body else str(reply.error_name)
-            raise from_dbus(str(reply.error_name), text, subject)
-        return list(unpack_variants(reply.body))
 
-    async def _send_until_delivered(self, message: Callable[[], Message]) -> Message:
+    async def _send_until_delivered(
+        self, message: Callable[[], Message], subject: str
+    ) -> list[Any]:
         """Send; while systemd is away from the bus for a moment, wait for it and send again."""
         while True:
             connection = await self._live_connection()
             reply = await _send(connection, message())
-            if reply.error_name not in NOT_DELIVERED or not self._was_present:
-                return reply
+            if reply.message_type is not MessageType.ERROR:
+                return list(unpack_variants(reply.body))
+            name = str(reply.error_name)
+            if name not in NOT_DELIVERED or not self._was_present:
+                raise from_dbus(name, str(reply.body[0]) if reply.body else name, subject)
             # The bus told us that the name lost its owner before it refused the call.
             await self._present.wait()
 
-    async def _live_connection(self) -> MessageBus:
+    async def _live_connection(self) -> _Connection:
         connection = self._connection
         if connection is not None and connection.connected:
             return connection
@@ -164,8 +177,8 @@ class Bus:
             self._connection = await self._open()
             return self._connection
 
-    async def _open(self) -> MessageBus:
-        connection: MessageBus | None = None
+    async def _open(self) -> _Connection:
+        connection: _Connection | None = None
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 # Before version 5 the constructor connects, since then connect() does.
@@ -232,12 +245,13 @@ async def _owner(connection: MessageBus) -> str:
     return "" if reply.message_type is MessageType.ERROR else str(reply.body[0])
 
 
-async def _disconnect(connection: MessageBus) -> None:
+async def _disconnect(connection: _Connection) -> None:
     connection.disconnect()
     # What ended the connection was told to the calls that were in flight.
     with suppress(Exception):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await connection.wait_for_disconnect()  # type: ignore[no-untyped-call]
+    connection.close_files()
 
 
 def _cause(exc: Exception) -> str:

@@ -80,14 +80,12 @@ class Manager:
     async def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
         """Change a live unit until it ends (runtime), all properties or none.
 
-        The caller keeps the unit from going away meanwhile. Raises UnitMissing, PropertyRejected,
+        The caller knows the unit to be active and keeps it so: for an unknown name systemd
+        succeeds, and leaves settings for a later unit of that name. Raises PropertyRejected,
         BusUnavailable, OperationTimedOut.
         """
-        # For an unknown name systemd would succeed, and leave settings for a later unit of it.
-        if not (await self.status(unit)).is_active:
-            raise UnitMissing(f"cannot change {unit}: it is not active", details={"unit": unit})
         body = (unit, True, pack(properties))
-        await self._bus.call("SetUnitProperties", "sba(sv)", body, subject=unit)
+        await self._bus.call("SetUnitProperties", "sba(sv)", body, subject=unit, idempotent=True)
 
     async def stop_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
         """Stop a unit and what is in it; one that is not there is fine.
@@ -97,28 +95,33 @@ class Manager:
         try:
             await self._run_job(
                 unit, "StopUnit", "ss", (unit, _STOP_MODE),
-                reached=_is_gone, timeout_seconds=timeout_seconds,
+                reached=_is_gone, timeout_seconds=timeout_seconds, idempotent=True,
             )  # fmt: skip
         except UnitMissing:
             return
 
     async def kill_unit(self, unit: str, signal_number: int = 9) -> None:
-        """Signal every process of a unit and of the units below it.
+        """Signal every process of a unit and of the units below it, maybe more than once.
 
         Raises UnitMissing, BusUnavailable, OperationTimedOut.
         """
-        await self._bus.call("KillUnit", "ssi", (unit, "all", signal_number), subject=unit)
+        body = (unit, "all", signal_number)
+        await self._bus.call("KillUnit", "ssi", body, subject=unit, idempotent=True)
 
     async def status(self, unit: str) -> UnitStatus:
         """What systemd knows of a unit; an unknown one has load_state "not-found"."""
-        (units,) = await self._bus.call("ListUnitsByNames", "as", ([unit],), subject=unit)
+        (units,) = await self._bus.call(
+            "ListUnitsByNames", "as", ([unit],), subject=unit, idempotent=True
+        )
         return _status(units[0])
 
     async def list_units(self, patterns: Sequence[str]) -> list[UnitStatus]:
         """The loaded units whose names match one of the globs."""
         any_state: list[str] = []
         body = (any_state, list(patterns))
-        (units,) = await self._bus.call("ListUnitsByPatterns", "asas", body, subject="units")
+        (units,) = await self._bus.call(
+            "ListUnitsByPatterns", "asas", body, subject="units", idempotent=True
+        )
         return [_status(unit) for unit in units]
 
     async def start_service(
@@ -151,7 +154,12 @@ class Manager:
 
     async def _manager_property(self, name: str) -> Any:
         (value,) = await self._bus.call(
-            "Get", "ss", (MANAGER, name), interface=PROPERTIES, subject=f"property {name}"
+            "Get",
+            "ss",
+            (MANAGER, name),
+            interface=PROPERTIES,
+            subject=f"property {name}",
+            idempotent=True,
         )
         return value
 
@@ -165,9 +173,12 @@ class Manager:
         reached: Callable[[UnitStatus], bool],
         timeout_seconds: float,
         fds: Sequence[int] = (),
+        idempotent: bool = False,
     ) -> None:
         with self._jobs.expect(unit) as waiter:
-            (job_path,) = await self._bus.call(member, signature, body, subject=unit, fds=fds)
+            (job_path,) = await self._bus.call(
+                member, signature, body, subject=unit, fds=fds, idempotent=idempotent
+            )
             await self._jobs.wait_done(
                 waiter, job_path, reached=reached, timeout_seconds=timeout_seconds
             )
