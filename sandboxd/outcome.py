@@ -55,6 +55,9 @@ def decide(
     ) -> Outcome:
         return Outcome(status, code, owner, exit_code, signal_number)
 
+    def whose(limit: str) -> LimitOwner:
+        return LimitOwner.EXECUTION if limit in own_limits else LimitOwner.SANDBOX
+
     owner = _oom_owner(facts, own_limits)
     if owner is LimitOwner.HOST:
         return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.HOST_MEMORY, owner)
@@ -62,18 +65,20 @@ def decide(
         return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, owner)
     match facts.reason:
         case "timeout":
-            return outcome(ExecutionStatus.TIMED_OUT, ErrorCode.TIMEOUT, LimitOwner.EXECUTION)
+            return outcome(ExecutionStatus.TIMED_OUT, ErrorCode.TIMEOUT, whose("timeout_seconds"))
         case "cpu_time":
             status = ExecutionStatus.CPU_TIME_EXCEEDED
-            return outcome(status, ErrorCode.CPU_TIME, LimitOwner.EXECUTION)
+            return outcome(status, ErrorCode.CPU_TIME, whose("cpu_seconds"))
         case "output":
-            return outcome(ExecutionStatus.OUTPUT_LIMIT, ErrorCode.OUTPUT, LimitOwner.EXECUTION)
+            return outcome(
+                ExecutionStatus.OUTPUT_LIMIT, ErrorCode.OUTPUT, whose("max_output_bytes")
+            )
         case "killed":
             code = ErrorCode(facts.kill_code or ErrorCode.KILLED_BY_CALLER)
             return outcome(ExecutionStatus.KILLED, code)
     if _passed_rlimit_cpu(facts, signal_number, cpu_limit_seconds):
         status = ExecutionStatus.CPU_TIME_EXCEEDED
-        return outcome(status, ErrorCode.CPU_TIME, LimitOwner.EXECUTION)
+        return outcome(status, ErrorCode.CPU_TIME, whose("cpu_seconds"))
     status = ExecutionStatus.EXITED if signal_number is None else ExecutionStatus.SIGNALED
     pids_owner = _pids_owner(facts, own_limits)
     if pids_owner is not None:
