@@ -97,7 +97,10 @@ class SpawnerClient:
         """A held shim that reported "ready"."""
         spec = reports.specification(request)
         name = f"{request.sandbox.id}-{request.execution.id}"
-        return await self._launch(name, spec, request.execution.command.stdin)
+        command = request.execution.command
+        link = await self._launch(name, spec, command.stdin)
+        link.subjects = {"exec": command.argv[0], "cwd": request.cwd}
+        return link
 
     async def hold(self) -> ShimLink:
         """A shim without a command, to be aborted: for probes."""

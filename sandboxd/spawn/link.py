@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -24,9 +25,10 @@ _FREEZE_SECONDS = 10.0
 _EXIT_SECONDS = 10.0
 
 _STEP_TEXT = {
-    "exec": "cannot execute the command",
-    "cwd": "cannot enter the working directory",
+    "exec": "cannot execute {}",
+    "cwd": "cannot enter the working directory {}",
 }
+_SHOWN_CHARACTERS = 256
 
 
 class ShimLost(SandboxdError):
@@ -50,6 +52,8 @@ class ShimLink:
         self.pidfd = pidfd
         self.pid_namespace = pid_namespace
         self.missing: tuple[str, ...] = ()
+        # By step: what a failure of it is about.
+        self.subjects: Mapping[str, str] = {}
         self._record_directory = record_directory
         self._control_directory = control_directory
         self._events: dict[str, dict[str, Any]] = {}
@@ -76,8 +80,10 @@ class ShimLink:
         if event["event"] == "failed":
             step, number = str(event["step"]), int(event["errno"])
             cause = os.strerror(number) if number else str(event["text"])
+            subject = repr(self.subjects.get(step, "")[:_SHOWN_CHARACTERS])
+            what = _STEP_TEXT.get(step, f"cannot set up the command ({step})").format(subject)
             raise ExecutionNotStarted(
-                f"{_STEP_TEXT.get(step, f'cannot set up the command ({step})')}: {cause}",
+                f"{what}: {cause}",
                 details={"step": step, "errno": number, "cause": cause, "text": event["text"]},
             )
         return datetime.fromtimestamp(event["at"], UTC)
