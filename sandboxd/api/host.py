@@ -7,7 +7,7 @@ from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import HostReport
 from sandboxd.errors import Draining
-from sandboxd.model import EnforcedBy, SchemeName
+from sandboxd.model import EnforcedBy
 from sandboxd.wire.answers import LimitsAnswer, enforcement_answer
 from sandboxd.wire.host import (
     CapacityAnswer,
@@ -88,9 +88,6 @@ def _cgroup(host: HostReport) -> CgroupAnswer:
 
 
 def _holds_sum(host: HostReport, limit: str) -> bool:
-    """Whether something holds the sum over a sandbox: without cgroups the kernel's own limits
-    (setrlimit(2)) are for each process."""
+    """Whether something holds the sum over a sandbox: only that counts as held at all."""
     held = host.enforcement.get(limit)
-    if held is None or held.by is EnforcedBy.NONE:
-        return False
-    return held.by is EnforcedBy.SUPERVISOR or host.scheme is SchemeName.SYSTEMD
+    return held is not None and held.by is not EnforcedBy.NONE

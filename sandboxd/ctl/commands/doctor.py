@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl doctor."""
+
+from __future__ import annotations
+
+import argparse
+
+from sandboxd.client.calls import Answer
+from sandboxd.ctl import exits
+from sandboxd.ctl.connect import connect_or_start
+from sandboxd.ctl.interrupts import Interrupts
+from sandboxd.ctl.limits import add_output_format
+from sandboxd.ctl.show import print_json, printable
+from sandboxd.ctl.verdict import enforcement
+from sandboxd.quantity import format_bytes
+
+_REMEDY = {
+    "systemd": "this limit is not held even with systemd here: see how it says why",
+    "rlimit": "boot the host with systemd and cgroup v2, and run sandboxd as root",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    add_output_format(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Say what this host can enforce; 0 when all of it, 1 otherwise."""
+    is_json = arguments.output == "json"
+    with (
+        Interrupts() as interrupts,
+        connect_or_start(arguments, interrupts, quiet=is_json) as client,
+    ):
+        host = client.host()
+    if is_json:
+        print_json(host)
+    else:
+        print("\n".join(report(host)))
+    return exits.NOT_ALL_ENFORCED if unenforced(host) else 0
+
+
+def unenforced(host: Answer) -> list[str]:
+    """Names of the limits that nothing holds here."""
+    return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
+
+
+def report(host: Answer) -> list[str]:
+    """The whole of it, as lines."""
+    cgroup, capacity = host["cgroup"], host["capacity"]
+    lines = [
+        f"sandboxd {host['version']}, {'ready' if host['ready'] else 'not ready'}",
+        f"scheme: {host['scheme']} ({printable(host['reason'])})",
+        f"cgroups: {cgroup['version']}, mode {cgroup['mode']} ({printable(cgroup['detail'])})",
+        f"memory for sandboxes: {format_bytes(capacity['budget_bytes'])}, "
+        f"{format_bytes(capacity['committed_bytes'])} of it promised; "
+        f"{capacity['slots']} more with the default limit fit",
+        "",
+        *enforcement(host["limits"], host["enforcement"]),
+        "",
+        "isolation levels:",
+    ]
+    for name, level in host["isolation_levels"].items():
+        state = "available" if level["available"] else "not available"
+        lines.append(f"  {name}: {state} ({printable(level['detail'])})")
+        lines += [f"    lacks: {printable(lack)}" for lack in level["lacks"]]
+    missing = [printable(text) for text in host["missing"]]
+    weak = unenforced(host)
+    if weak:
+        missing.append(f"nothing holds {', '.join(weak)}: {_REMEDY[host['scheme']]}")
+    if missing:
+        lines += ["", "missing:", *(f"  {text}" for text in missing)]
+    verdict = "not all limits are enforced here" if weak else "all limits are enforced"
+    return [*lines, "", verdict]

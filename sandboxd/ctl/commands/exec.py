@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl exec."""
+
+from __future__ import annotations
+
+import argparse
+
+from sandboxd.ctl import limits
+from sandboxd.ctl.connect import connect
+from sandboxd.ctl.follow import add_execution, execution_body, follow
+from sandboxd.ctl.interrupts import Interrupts
+from sandboxd.ctl.show import print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    limits.add_limits(parser)
+    add_execution(parser)
+    parser.add_argument(
+        "--detach", "-d", action="store_true", help="print the execution's id and leave it running"
+    )
+    limits.add_output_format(parser)
+    parser.add_argument("sandbox", metavar="SANDBOX", help="id or name")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run a command in a sandbox."""
+    body = {**execution_body(arguments), "limits": limits.limits(arguments)}
+    client = connect(arguments)
+    if arguments.detach:
+        execution = client.start_execution(arguments.sandbox, body)
+        if arguments.output == "json":
+            print_json(execution)
+        else:
+            print(execution["id"])
+        return 0
+    with Interrupts() as interrupts:
+        return follow(
+            client, lambda: client.start_execution(arguments.sandbox, body), arguments, interrupts
+        )

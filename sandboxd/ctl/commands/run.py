@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl run."""
+
+from __future__ import annotations
+
+import argparse
+
+from sandboxd.ctl import limits
+from sandboxd.ctl.connect import connect_or_start
+from sandboxd.ctl.follow import add_execution, execution_body, follow
+from sandboxd.ctl.interrupts import Interrupts
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    limits.add_limits(parser)
+    limits.add_place(parser)
+    add_execution(parser)
+    limits.add_output_format(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run a command in a sandbox of its own; without a daemon, by a private one."""
+    body = {
+        **limits.place(arguments),
+        **execution_body(arguments),
+        "limits": limits.limits(arguments),
+    }
+    with (
+        Interrupts() as interrupts,
+        connect_or_start(arguments, interrupts, quiet=arguments.quiet) as client,
+    ):
+        return follow(client, lambda: client.run(body), arguments, interrupts)

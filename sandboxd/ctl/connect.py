@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which daemon to talk to: the named one, the system's, or a private one for the call."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandboxd.client.calls import SOCKET_VARIABLE, Client, socket_path
+from sandboxd.client.refusals import DaemonUnreachable
+from sandboxd.ctl.exits import say
+from sandboxd.ctl.interrupts import Interrupts
+
+# What says that there is no daemon, and not that this one may not be used.
+_NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED)
+
+
+def connect(arguments: argparse.Namespace) -> Client:
+    """The daemon that has to be there already."""
+    return Client(socket_path(arguments.socket))
+
+
+@contextmanager
+def connect_or_start(
+    arguments: argparse.Namespace, interrupts: Interrupts, *, quiet: bool
+) -> Iterator[Client]:
+    """As `connect`, or where no socket was named and none answers, a daemon for the call.
+
+    Raises DaemonUnreachable where a socket was named, or where it may not be used.
+    """
+    client = connect(arguments)
+    try:
+        client.host()
+    except DaemonUnreachable as exc:
+        is_named = bool(arguments.socket or os.environ.get(SOCKET_VARIABLE))
+        if is_named or exc.number not in _NOBODY_THERE:
+            raise
+    else:
+        yield client
+        return
+    from sandboxd.ctl.private import private_daemon
+
+    with private_daemon(interrupts) as private:
+        host = private.host()
+        if not quiet:
+            say(f"no sandboxd answers on {client.path}: started a private one for this call")
+            say(f"{host['scheme']} scheme: {host['reason']}")
+        yield private

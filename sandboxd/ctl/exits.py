@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exit codes: the command's own where it ran to an end, else what a scheduler can act on."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from sandboxd.client.refusals import DaemonUnreachable
+from sandboxd.errors import (
+    CapacityExceeded,
+    Draining,
+    ExecutionNotStarted,
+    QuotaExceeded,
+    SandboxdError,
+)
+
+REFUSED = 125
+# EX_TEMPFAIL of sysexits.h: the same call may work later.
+NO_CAPACITY = 75
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+KILLED = 137
+SIGNALLED = 128
+NOT_ALL_ENFORCED = 1
+
+
+def of_execution(execution: Mapping[str, Any]) -> int:
+    """The exit code that a finished execution stands for."""
+    match execution["status"]:
+        case "EXITED":
+            return int(execution["exit_code"])
+        case "SIGNALED":
+            return SIGNALLED + int(execution["signal"])
+        case "FAILED" | "LOST" | "PENDING" | "RUNNING":
+            return REFUSED
+        case _:
+            return KILLED
+
+
+def of_error(error: SandboxdError) -> int:
+    """The exit code that a refusal stands for."""
+    match error:
+        case ExecutionNotStarted() if error.details.get("step") == "exec":
+            is_missing = error.details.get("errno") == errno.ENOENT
+            return NOT_FOUND if is_missing else NOT_EXECUTABLE
+        case CapacityExceeded() | QuotaExceeded() | Draining():
+            return NO_CAPACITY
+        case _:
+            return REFUSED
+
+
+def report(error: SandboxdError) -> int:
+    """Say on stderr what was refused and what to do; returns the exit code."""
+    say(error.message)
+    for field in error.details.get("fields", ())[1:]:
+        say(f"  {field['path']}: {field['reason']}")
+    if error.hint:
+        say(f"  hint: {error.hint}")
+    if error.code == "INTERNAL" and "request_id" in error.details:
+        say(f"  request: {error.details['request_id']}")
+    if isinstance(error, DaemonUnreachable) and error.number == errno.EACCES:
+        say("  no private daemon is started instead: it would be the weaker one")
+    return of_error(error)
+
+
+def say(text: str) -> None:
+    """One line for people, on stderr."""
+    print(f"sandboxctl: {text}", file=sys.stderr, flush=True)

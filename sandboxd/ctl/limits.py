@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands share: limits, environment, metadata."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+# Option, field of `limits`, its parser, what to write, help.
+_LIMITS: tuple[tuple[str, str, Callable[[str], float], str, str], ...] = (
+    ("--memory", "memory_bytes", parse_bytes, "SIZE", "memory, such as 256M"),
+    ("--cpus", "cpus", parse_cpus, "CORES", "cores, such as 1.5 or 150%%"),
+    ("--pids", "pids", _count, "N", "processes and threads"),
+    ("--read-bps", "io_read_bytes_per_second", parse_bytes, "SIZE", "bytes read per second"),
+    ("--write-bps", "io_write_bytes_per_second", parse_bytes, "SIZE", "bytes written per second"),
+    ("--disk", "disk_bytes", parse_bytes, "SIZE", "size of home and /tmp"),
+    ("--timeout", "timeout_seconds", parse_seconds, "TIME", "wall clock, such as 10s"),
+    ("--cpu-time", "cpu_seconds", parse_seconds, "TIME", "CPU time of all processes"),
+    ("--max-output", "max_output_bytes", parse_bytes, "SIZE", "each of stdout and stderr"),
+    ("--open-files", "open_files", _count, "N", "file descriptors of a process"),
+    ("--file-size", "file_size_bytes", parse_bytes, "SIZE", "size of a file"),
+)
+_FIELDS = tuple(limit[1] for limit in _LIMITS)
+
+
+def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """`parse` as argparse wants it, with its own reason in the message."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as exc:
+            raise argparse.ArgumentTypeError(f"{text!r}: {exc}") from exc
+
+    return checked
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """--memory and its like."""
+    group = parser.add_argument_group("limits (where not given: the server's defaults)")
+    for flag, field, parse, metavar, text in _LIMITS:
+        kind = option(parse)
+        group.add_argument(flag, dest=field, type=kind, metavar=metavar, help=text)
+
+
+def limits(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The limits that were given, as a body's `limits`."""
+    return {name: value for name in _FIELDS if (value := getattr(arguments, name)) is not None}
+
+
+def pair(text: str) -> tuple[str, str]:
+    """KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be KEY=VALUE")
+    return key, value
+
+
+def env_pair(text: str) -> tuple[str, str]:
+    """KEY=VALUE, or KEY for the value that sandboxctl itself has."""
+    if "=" in text or not text:
+        return pair(text)
+    if text not in os.environ:
+        raise argparse.ArgumentTypeError(f"{text!r}: not set here; give KEY=VALUE")
+    return text, os.environ[text]
+
+
+def add_env(parser: argparse.ArgumentParser) -> None:
+    """--env."""
+    parser.add_argument(
+        "--env", "-e", action="append", type=env_pair, default=[], metavar="KEY[=VALUE]",
+        help="environment (may be repeated); without a value, sandboxctl's own",
+    )  # fmt: skip
+
+
+def add_metadata(parser: argparse.ArgumentParser) -> None:
+    """--metadata."""
+    parser.add_argument(
+        "--metadata", action="append", type=pair, default=[], metavar="KEY=VALUE",
+        help="kept with the sandbox, for its owner's use (may be repeated)",
+    )  # fmt: skip
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """What a new sandbox is asked to be."""
+    parser.add_argument("--name", help="the sandbox's name, unique among the owner's")
+    parser.add_argument("--isolation", choices=("auto", "basic", "standard", "strict"))
+    parser.add_argument("--network", choices=("none", "loopback", "host"))
+    parser.add_argument(
+        "--require", action="append", metavar="LIMIT",
+        help="refuse where this host cannot hold LIMIT, such as memory_bytes (may be repeated)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--require-by", choices=("any", "kernel"), help="who has to hold the required limits"
+    )
+    add_metadata(parser)
+
+
+def place(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `add_place` that were given."""
+    names = ("name", "isolation", "network", "require", "require_by")
+    body = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    if arguments.metadata:
+        body["metadata"] = dict(arguments.metadata)
+    return body
+
+
+def add_output_format(parser: argparse.ArgumentParser) -> None:
+    """-o."""
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table",
+        help="for people (the default) or as the API answers",
+    )  # fmt: skip
+
+
+def add_life(parser: argparse.ArgumentParser) -> None:
+    """How long a sandbox lives."""
+    kind = option(parse_seconds)
+    parser.add_argument("--lifetime", type=kind, metavar="TIME", help="released after this")
+    parser.add_argument(
+        "--idle-timeout", type=kind, metavar="TIME", help="released when unused for this long"
+    )
+
+
+def life(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `add_life` that were given."""
+    fields = {"timeout_seconds": "lifetime", "idle_timeout_seconds": "idle_timeout"}
+    return {
+        field: value
+        for field, name in fields.items()
+        if (value := getattr(arguments, name)) is not None
+    }

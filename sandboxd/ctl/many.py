@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same for several sandboxes: all are tried, and the first refusal gives the exit code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from sandboxd.ctl import exits
+from sandboxd.errors import SandboxdError
+
+
+def add_sandboxes(parser: argparse.ArgumentParser) -> None:
+    """One or more sandboxes."""
+    parser.add_argument("sandboxes", nargs="+", metavar="SANDBOX", help="id or name")
+
+
+def for_each(arguments: argparse.Namespace, act: Callable[[str], object]) -> int:
+    """Call `act` with each sandbox; returns the exit code."""
+    codes = []
+    for ref in arguments.sandboxes:
+        try:
+            act(ref)
+        except SandboxdError as exc:
+            codes.append(exits.report(exc))
+    return codes[0] if codes else 0

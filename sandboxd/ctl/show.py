@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers for people and for programs: tables and JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sandboxd.quantity import format_bytes
+
+BYTE_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
+
+
+def print_json(answer: Any) -> None:
+    """An answer as it came."""
+    print(json.dumps(answer, indent=2))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as they have to be."""
+    for line in table([header, *rows]):
+        print(line)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of columns as wide as they have to be."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def printable(text: str) -> str:
+    """Without anything that a terminal would obey."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def command_line(argv: Sequence[str], *, width: int = 60) -> str:
+    """An argv as a shell would take it, shortened."""
+    line = printable(shlex.join(argv))
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def age(time: str | None) -> str:
+    """How long ago an RFC 3339 time is."""
+    if time is None:
+        return "-"
+    then = datetime.fromisoformat(time)
+    return duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people, in one unit."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2f} s"
+
+
+def limit_value(name: str, value: float | None) -> str:
+    """One limit with its unit."""
+    if value is None:
+        return "none"
+    if name.endswith("_bytes"):
+        return format_bytes(int(value))
+    if name in BYTE_LIMITS:
+        return f"{format_bytes(int(value))}/s"
+    if name.endswith("_seconds"):
+        return f"{value:g} s"
+    return f"{value:g}"

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said after a program's own output: how it ended, what it used, who held what."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from sandboxd.ctl.show import limit_value, printable, table
+from sandboxd.quantity import format_bytes
+
+Execution = Mapping[str, Any]
+# Which limit an error code is about.
+_LIMITS = {
+    "SANDBOX_MEMORY_LIMIT_EXCEEDED": "memory_bytes",
+    "SANDBOX_PIDS_LIMIT_REACHED": "pids",
+    "SANDBOX_DISK_QUOTA_EXCEEDED": "disk_bytes",
+    "SANDBOX_TIMEOUT": "timeout_seconds",
+    "SANDBOX_CPU_TIME_LIMIT_EXCEEDED": "cpu_seconds",
+    "SANDBOX_OUTPUT_LIMIT_EXCEEDED": "max_output_bytes",
+}
+_OWNERS = {
+    "execution": "its own limit",
+    "sandbox": "the sandbox's limit",
+    "aggregate": "the limit of all sandboxes together",
+    "host": "the host's memory",
+}
+
+
+def verdict(execution: Execution) -> str:
+    """How it ended, in one line."""
+    status = execution["status"]
+    if status == "EXITED":
+        line = f"exited with code {execution['exit_code']}"
+    elif status == "SIGNALED":
+        line = f"ended by {_signal_name(execution['signal'])}"
+    else:
+        line = status
+    reasons = []
+    if execution["error_code"]:
+        reasons.append(execution["error_code"])
+    owner = execution["limit_owner"]
+    if owner:
+        name = _LIMITS.get(execution["error_code"] or "")
+        of = f" of {limit_value(name, execution['limits'][name])}" if name else ""
+        reasons.append(f"{_OWNERS.get(owner, owner)}{of if owner != 'aggregate' else ''}")
+    if execution["failure"]:
+        reasons.append(printable(execution["failure"]))
+    if execution["unkillable"]:
+        reasons.append("it cannot be killed: a process hangs in the kernel")
+    return f"{line} ({', '.join(reasons)})" if reasons else line
+
+
+def block(execution: Execution) -> list[str]:
+    """Verdict, usage and who enforced what."""
+    lines = [verdict(execution), f"used: {_usage(execution['usage'])}"]
+    killed = execution["leftovers_killed"]
+    if killed:
+        lines.append(f"left behind and killed: {killed} {_plural(killed, 'process', 'processes')}")
+    lines += [
+        f"{stream}: cut off after {execution[f'{stream}_bytes']} bytes"
+        for stream in ("stdout", "stderr")
+        if execution[f"{stream}_truncated"]
+    ]
+    return [*lines, *enforcement(execution["limits"], execution["enforcement"])]
+
+
+def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
+    """Each limit, its value, who holds it and how."""
+    rows = [
+        (name, limit_value(name, value), held[name]["by"], held[name]["detail"])
+        for name, value in limits.items()
+        if value is not None and name in held
+    ]
+    return table([("LIMIT", "VALUE", "ENFORCED BY", "HOW"), *rows]) if rows else []
+
+
+def _usage(usage: Mapping[str, Any]) -> str:
+    parts = [
+        ("wall", _seconds(usage["wall_seconds"])),
+        ("cpu", _seconds(usage["cpu_seconds"])),
+        ("memory peak", _size(usage["memory_peak_bytes"])),
+        ("pids peak", _count(usage["pids_peak"])),
+        ("read", _size(usage["io_read_bytes"])),
+        ("written", _size(usage["io_written_bytes"])),
+    ]
+    if usage["oom_kills"]:
+        parts.append(("OOM kills", str(usage["oom_kills"])))
+    if usage["pids_denied"]:
+        parts.append(("forks denied", str(usage["pids_denied"])))
+    if usage["cpu_throttled_seconds"]:
+        parts.append(("throttled", _seconds(usage["cpu_throttled_seconds"])))
+    return ", ".join(f"{name} {value}" for name, value in parts)
+
+
+def _seconds(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f} s"
+
+
+def _size(value: int | None) -> str:
+    return "unknown" if value is None else format_bytes(value)
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
