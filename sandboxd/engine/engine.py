@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
@@ -12,6 +13,7 @@ from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
+from sandboxd.errors import OperationTimedOut
 from sandboxd.model import Caller, ErrorCode, Execution, LimitChanges, OutputSummary, Sandbox
 
 
@@ -134,8 +136,13 @@ class Engine:
         self, caller: Caller, ref: str, execution_id: str, timeout_seconds: float | None
     ) -> Execution:
         """Wait for its end; after the timeout as it is then."""
-        running = self._find(caller, ref, execution_id)
+        live = self._context.registry.find(caller, ref)
+        running = live.execution(execution_id)
         await wait_finished(running, timeout_seconds)
+        if live.sandbox.is_one_shot and running.execution.is_finished:
+            # The next run may need its name and its memory at once.
+            with suppress(OperationTimedOut):
+                await self._sandboxes.release(live, ErrorCode.RELEASED)
         return self._seen(running)
 
     async def kill_execution(
