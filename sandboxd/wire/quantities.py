@@ -46,6 +46,8 @@ def _seconds(value: object) -> float:
 def _cpus(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError('must be a number of cores or a string such as "150%"')
+    if isinstance(value, str) and not value.rstrip().endswith("%"):
+        raise ValueError('must have a "%" if it is a string, such as "150%"')
     return parse_cpus(value)
 
 
