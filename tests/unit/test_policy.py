@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults, bounds and the budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandboxd.errors import (
+    CapacityExceeded,
+    ConfigError,
+    InvalidRequest,
+    LimitTooLarge,
+    LimitTooSmall,
+    LimitUnsupported,
+)
+from sandboxd.model import EnforcedBy, Enforcement, LimitChanges
+from sandboxd.policy import Budget, LimitPolicy, check_required
+from tests.unit.values import LIMITS
+
+GIB = 1 << 30
+POLICY = LimitPolicy(LIMITS, {"memory_bytes": 4 * GIB, "pids": 1000})
+
+
+def test_nothing_asked_gives_the_defaults() -> None:
+    assert POLICY.for_sandbox(LimitChanges()) == LIMITS
+
+
+def test_what_is_asked_is_taken_to_the_bound_and_never_clamped() -> None:
+    assert POLICY.for_sandbox(LimitChanges(memory_bytes=4 * GIB)).memory_bytes == 4 * GIB
+    with pytest.raises(LimitTooLarge, match="maximum is") as caught:
+        POLICY.for_sandbox(LimitChanges(memory_bytes=4 * GIB + 1))
+    assert caught.value.details["maximum"] == 4 * GIB
+
+
+def test_memory_below_the_shims_own_need_is_refused() -> None:
+    assert POLICY.for_sandbox(LimitChanges(memory_bytes=4 << 20)).memory_bytes == 4 << 20
+    with pytest.raises(LimitTooSmall, match="4194304"):
+        POLICY.for_sandbox(LimitChanges(memory_bytes=(4 << 20) - 1))
+
+
+def test_an_execution_gets_at_most_its_sandbox() -> None:
+    own = POLICY.for_execution(LIMITS, LimitChanges(cpus=1.0, timeout_seconds=1e4))
+    assert (own.cpus, own.timeout_seconds, own.pids) == (1.0, 1e4, LIMITS.pids)
+    with pytest.raises(LimitTooLarge, match="sandbox's own limit"):
+        POLICY.for_execution(LIMITS, LimitChanges(cpus=2.1))
+    with pytest.raises(InvalidRequest, match="belongs to the sandbox"):
+        POLICY.for_execution(LIMITS, LimitChanges(disk_bytes=1))
+
+
+def test_budget_is_the_hosts_less_the_reserve() -> None:
+    budget = Budget(8 * GIB, 1 * GIB)
+    budget.check(4 * GIB, 3 * GIB)
+    with pytest.raises(CapacityExceeded) as caught:
+        budget.check(4 * GIB, 3 * GIB + 1)
+    assert caught.value.details == {
+        "budget_bytes": 7 * GIB, "committed_bytes": 3 * GIB + 1, "asked_bytes": 4 * GIB,
+    }  # fmt: skip
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(("host", "default"), [(64, 2 * GIB), (3, GIB)])
+def test_default_memory_nobody_set(host: int, default: int) -> None:
+    assert Budget(host * GIB, GIB).default_memory(None) == default
+
+
+def test_default_memory_that_does_not_fit_even_once() -> None:
+    assert Budget(3 * GIB, GIB).default_memory(2 * GIB) == 2 * GIB
+    with pytest.raises(ConfigError, match="even once"):
+        Budget(3 * GIB, GIB).default_memory(2 * GIB + 1)
+    with pytest.raises(ConfigError, match="no room"):
+        Budget(GIB, GIB).default_memory(None)
+
+
+ENFORCEMENT = {
+    "memory_bytes": Enforcement(EnforcedBy.KERNEL, "memory.max"),
+    "cpus": Enforcement(EnforcedBy.SUPERVISOR, "sampled"),
+    "disk_bytes": Enforcement(EnforcedBy.NONE, "nothing holds it"),
+}
+
+
+def test_required_limits() -> None:
+    check_required(["memory_bytes", "cpus"], None, ENFORCEMENT)
+    check_required(["memory_bytes"], EnforcedBy.KERNEL, ENFORCEMENT)
+    with pytest.raises(LimitUnsupported, match="nothing holds it"):
+        check_required(["disk_bytes"], None, ENFORCEMENT)
+    with pytest.raises(LimitUnsupported, match="sampled"):
+        check_required(["cpus"], EnforcedBy.KERNEL, ENFORCEMENT)
+    with pytest.raises(InvalidRequest, match="not a limit"):
+        check_required(["colour"], None, ENFORCEMENT)
