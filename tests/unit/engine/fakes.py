@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The world as the engine sees it, in memory, with faults on demand.
+
+Every fake writes down what it holds, so that a test can ask what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sandboxd.engine.context import Context, Settings, Tasks
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.registry import Registry
+from sandboxd.engine.requests import IsolationReport
+from sandboxd.model import (
+    Enforcement,
+    ErrorCode,
+    Execution,
+    Isolation,
+    Limits,
+    Network,
+    OutputSummary,
+    Sandbox,
+    SchemeName,
+)
+from sandboxd.outcome import Facts
+from sandboxd.policy import Budget, LimitPolicy
+from sandboxd.ports import LaunchRequest, Shim
+from tests.unit.values import LIMITS, NOW
+
+
+class Broken(Exception):
+    """The fault a test asked for."""
+
+
+class World:
+    """What is there, and which call breaks."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        self.calls: list[str] = []
+        self.breaks: str | None = None
+        self.stuck_uids: set[int] = set()
+        self.shims: dict[str, FakeShim] = {}
+        self.seconds = 1000.0
+        self.memory_used: int | None = None
+
+    def call(self, name: str) -> None:
+        """Write a call down; break if it is the one that shall."""
+        self.calls.append(name)
+        if name == self.breaks:
+            raise Broken(name)
+
+    # -- ports.Clock
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class FakeShim:
+    """Ends when a test says so, or when it is killed."""
+
+    world: World
+    name: str
+    pid: int = 1
+    pidfd: int = -1
+    frozen: bool = False
+    orders: list[str] = field(default_factory=list)
+    end: asyncio.Future[Facts | None] = field(default_factory=asyncio.Future)
+
+    async def go(self) -> datetime:
+        self.world.call("go")
+        return self.world.now()
+
+    async def abort(self) -> None:
+        self.world.held.discard(f"shim {self.name}")
+
+    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
+        self.finish(reason="killed", kill_code=code.value, wait_status=9)
+
+    async def signal(self, number: int) -> None:
+        self.orders.append(f"signal {number}")
+
+    async def freeze(self) -> None:
+        self.frozen = True
+
+    async def thaw(self) -> None:
+        self.frozen = False
+
+    async def scope_changed(self) -> None:
+        self.orders.append("scope-changed")
+
+    async def ended(self) -> Facts | None:
+        return await asyncio.shield(self.end)
+
+    async def gone(self, *, timeout_seconds: float) -> bool:
+        self.world.held.discard(f"shim {self.name}")
+        return True
+
+    def finish(
+        self,
+        *,
+        reason: str = "exited",
+        kill_code: str | None = None,
+        wait_status: int = 0,
+        size: int = 0,
+    ) -> None:
+        """Let it end."""
+        if not self.end.done():
+            streams = (OutputSummary(size), OutputSummary())
+            self.end.set_result(
+                Facts(reason, kill_code, wait_status, 1.0, 0.0, True, 0, 0.0, 0.0, streams)
+            )
+
+    def die(self) -> None:
+        """Let it end without a record."""
+        self.end.set_result(None)
+
+
+class FakeLauncher:
+    """Fits ports.Launcher."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def launch(self, request: LaunchRequest) -> Shim:
+        self._world.call("launch")
+        shim = FakeShim(self._world, request.execution.id)
+        self._world.shims[request.execution.id] = shim
+        self._world.held.add(f"shim {request.execution.id}")
+        return shim
+
+    async def attach(
+        self, sandbox_id: str, execution_id: str, record_directory: str
+    ) -> Shim | None:
+        return self._world.shims.get(execution_id)
+
+    def read_record(self, record_directory: str) -> Facts | None:
+        return None
+
+
+class FakeScheme:
+    """Fits ports.Scheme."""
+
+    name = SchemeName.RLIMIT
+    reason = "a test"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def sandbox_unit(self, sandbox_id: str) -> str | None:
+        return None
+
+    def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
+        return None
+
+    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+        return {}
+
+    def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
+        return {}
+
+    async def create_sandbox(self, sandbox: Sandbox) -> None:
+        self._world.call("create_sandbox")
+        self._world.held.add(f"slice {sandbox.id}")
+
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
+        self._world.call("place")
+        self._world.held.add(f"scope {execution.id}")
+
+    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
+        self._world.held.discard(f"scope {execution.id}")
+
+    async def change_limits(
+        self,
+        sandbox: Sandbox,
+        limits: Limits,
+        executions: Collection[tuple[Execution, Limits]],
+    ) -> None:
+        self._world.call("change_limits")
+
+    def memory_current(self, sandbox: Sandbox) -> int | None:
+        return self._world.memory_used
+
+    async def kill_sandbox(self, sandbox: Sandbox) -> None:
+        self._world.call("kill_sandbox")
+
+    async def release_sandbox(self, sandbox: Sandbox) -> None:
+        self._world.call("release_sandbox")
+        self._world.held.discard(f"slice {sandbox.id}")
+
+    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
+        return f"slice {sandbox.id}" in self._world.held
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
+        return ()
+
+
+class FakeWorkspaces:
+    """Fits ports.Workspaces."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def create(self, sandbox: Sandbox) -> None:
+        self._world.held.add(f"home {sandbox.id}")
+        self._world.call("create_workspace")
+
+    async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
+        self._world.call("create_execution")
+        self._world.held.add(f"record {execution_id}")
+
+    async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
+        self._world.held.discard(f"record {execution_id}")
+
+    async def remove_contents(self, sandbox_id: str) -> None:
+        self._world.held.discard(f"home {sandbox_id}")
+
+    async def remove(self, sandbox_id: str) -> None:
+        self._world.held.discard(f"home {sandbox_id}")
+
+    def home(self, sandbox_id: str) -> str:
+        return f"/home/{sandbox_id}"
+
+    def tmp(self, sandbox_id: str) -> str:
+        return f"/tmp/{sandbox_id}"
+
+    def record_directory(self, sandbox_id: str, execution_id: str) -> str:
+        return f"/records/{execution_id}"
+
+    def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
+        return 0
+
+    async def read_output(
+        self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
+    ) -> bytes:
+        return b""
+
+
+class FakeUids:
+    """Fits ports.Uids."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._next = 0x70000000
+
+    async def take(self, sandbox_id: str) -> int:
+        self._world.call("take_uid")
+        self._next += 1
+        self._world.held.add(f"uid {self._next}")
+        return self._next
+
+    async def give_back(self, uid: int) -> bool:
+        if uid in self._world.stuck_uids:
+            return False
+        self._world.held.discard(f"uid {uid}")
+        return True
+
+    async def reclaim(self, uid: int, sandbox_id: str) -> None:
+        self._world.held.add(f"uid {uid}")
+
+
+class FakeStore:
+    """Fits ports.Store."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.executions: dict[str, Execution] = {}
+
+    async def save_sandbox(self, sandbox: Sandbox) -> None:
+        self._world.call("save_sandbox")
+        self.sandboxes[sandbox.id] = sandbox
+
+    async def save_execution(self, execution: Execution) -> None:
+        self._world.call("save_execution")
+        self.executions[execution.id] = execution
+
+    async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
+        return [
+            (s, [e for e in self.executions.values() if e.sandbox_id == s.id])
+            for s in self.sandboxes.values()
+        ]
+
+
+def settings(**changes: object) -> Settings:
+    """Settings for a test."""
+    levels = {"basic": IsolationReport(True, "all"), "strict": IsolationReport(False, "not here")}
+    chosen: dict[str, object] = {
+        "version": "0",
+        "instance_id": "iiiiiiiiiiii",
+        "policy": LimitPolicy(LIMITS, {}),
+        "isolation": Isolation.BASIC,
+        "network": Network.HOST,
+        "isolation_levels": levels,
+        "private_mounts": True,
+        "cgroup_mode": "auto",
+        "cgroup_version": "unified",
+        "cgroup_detail": "",
+        "max_executions": 3,
+        **changes,
+    }
+    return Settings(**chosen)  # type: ignore[arg-type]
+
+
+def make_context(world: World, **changes: object) -> Context:
+    """A context of fakes; its budget holds four default sandboxes."""
+    return Context(
+        settings=settings(**changes),
+        clock=world,
+        scheme=FakeScheme(world),
+        launcher=FakeLauncher(world),
+        workspaces=FakeWorkspaces(world),
+        uids=FakeUids(world),
+        store=FakeStore(world),
+        registry=Registry(Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes)),
+        tasks=Tasks(),
+    )
+
+
+def make_engine(world: World, **changes: object) -> tuple[Engine, Context]:
+    """An engine over fakes."""
+    context = make_context(world, **changes)
+    return Engine(context), context

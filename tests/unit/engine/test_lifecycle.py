@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing half made, nothing promised twice, nothing forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandboxd.engine.executions import wait_finished
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.engine.upkeep import Upkeep
+from sandboxd.errors import (
+    CapacityExceeded,
+    ExecutionLimitReached,
+    LimitBelowUsage,
+    NameInUse,
+    SandboxNotFound,
+    SandboxReleased,
+    SandboxSuspended,
+)
+from sandboxd.model import Caller, Command, ErrorCode, LimitChanges, SandboxState
+from tests.unit.engine.fakes import Broken, World, make_engine
+from tests.unit.values import LIMITS
+
+ME = Caller(1000, 1000, 1, is_admin=False)
+OTHER = Caller(1001, 1001, 1, is_admin=False)
+ROOT = Caller(0, 0, 1, is_admin=True)
+RUN = ExecutionRequest(Command(argv=("true",)))
+GIB = LIMITS.memory_bytes
+
+
+@pytest.mark.parametrize("step", ["take_uid", "create_workspace", "save_sandbox", "create_sandbox"])
+async def test_a_create_that_breaks_leaves_nothing(step: str) -> None:
+    world = World()
+    engine, context = make_engine(world)
+    world.breaks = step
+    with pytest.raises(Broken):
+        await engine.create_sandbox(ME, SandboxRequest(name="box"))
+    assert world.held == set()
+    assert context.registry.committed_bytes == 0
+    world.breaks = None
+    assert (await engine.create_sandbox(ME, SandboxRequest(name="box"))).name == "box"
+
+
+@pytest.mark.parametrize("step", ["create_execution", "save_execution", "launch", "place", "go"])
+async def test_a_start_that_breaks_leaves_nothing(step: str) -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        before = set(world.held)
+        world.breaks = step
+        for _ in range(5):
+            with pytest.raises(Broken):
+                await engine.start_execution(ME, sandbox.id, RUN)
+        assert world.held == before
+        assert engine.list_executions(ME) == []
+        with pytest.raises(Broken):
+            await engine.run(ME, SandboxRequest(), RUN)
+        assert world.held == before
+        world.breaks = None
+        await engine.start_execution(ME, sandbox.id, RUN)
+        await engine.release_sandbox(ME, sandbox.id)
+    assert {what.split()[0] for what in world.held} == {"record"}
+
+
+async def test_budget_and_names_are_held_while_a_sandbox_is_made() -> None:
+    engine, context = make_engine(World())
+    made = await asyncio.gather(
+        *(engine.create_sandbox(ME, SandboxRequest()) for _ in range(6)), return_exceptions=True
+    )
+    refused = [error for error in made if isinstance(error, CapacityExceeded)]
+    assert len(refused) == 2
+    assert context.registry.committed_bytes == 4 * GIB
+    engine, _ = make_engine(World())
+    named = await asyncio.gather(
+        *(engine.create_sandbox(ME, SandboxRequest(name="box")) for _ in range(2)),
+        return_exceptions=True,
+    )
+    assert [type(error) for error in named if isinstance(error, Exception)] == [NameInUse]
+
+
+async def test_others_sandboxes_do_not_exist() -> None:
+    engine, _ = make_engine(World())
+    sandbox = await engine.create_sandbox(ME, SandboxRequest(name="box"))
+    for reference in (sandbox.id, "box"):
+        with pytest.raises(SandboxNotFound):
+            engine.get_sandbox(OTHER, reference)
+    assert engine.list_sandboxes(OTHER) == []
+    assert engine.get_sandbox(ROOT, sandbox.id) is sandbox
+    with pytest.raises(SandboxNotFound):
+        engine.get_sandbox(ROOT, "box")
+    assert (await engine.create_sandbox(OTHER, SandboxRequest(name="box"))).owner_uid == 1001
+
+
+async def test_releases_end_executions_and_meet_in_one() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        await asyncio.gather(*(engine.release_sandbox(ME, sandbox.id) for _ in range(3)))
+    assert world.calls.count("release_sandbox") == 1
+    assert execution.outcome.error_code is ErrorCode.RELEASED
+    assert sandbox.state is SandboxState.RELEASED
+    assert context.registry.committed_bytes == 0
+    with pytest.raises(SandboxReleased):
+        await engine.start_execution(ME, sandbox.id, RUN)
+
+
+async def test_a_uid_that_is_busy_keeps_its_sandbox_releasing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandboxd.engine.sandboxes._UID_SECONDS", 0.0)
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        world.stuck_uids.add(sandbox.uid)
+        live = context.registry.find(ME, sandbox.id)
+        await Sandboxes(context).start_release(live, ErrorCode.RELEASED)
+        assert sandbox.state is SandboxState.RELEASING
+        assert context.registry.committed_bytes == GIB
+        assert f"uid {sandbox.uid}" in world.held
+        world.stuck_uids.clear()
+        await Upkeep(context, Sandboxes(context)).pass_once()
+        assert live.release is not None
+        await live.release
+        assert str(sandbox.state) == "released"
+    assert world.held == set()
+
+
+async def test_suspended_refuses_and_resumed_takes() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        await engine.suspend_sandbox(ME, sandbox.id)
+        assert world.shims[execution.id].frozen
+        with pytest.raises(SandboxSuspended):
+            await engine.start_execution(ME, sandbox.id, RUN)
+        await engine.resume_sandbox(ME, sandbox.id)
+        assert not world.shims[execution.id].frozen
+        await engine.release_sandbox(ME, sandbox.id)
+
+
+async def test_executions_at_once_are_bounded() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        begun = [await engine.start_execution(ME, sandbox.id, RUN) for _ in range(3)]
+        with pytest.raises(ExecutionLimitReached):
+            await engine.start_execution(ME, sandbox.id, RUN)
+        world.shims[begun[0].id].finish()
+        await engine.wait_execution(ME, sandbox.id, begun[0].id, 5)
+        await engine.start_execution(ME, sandbox.id, RUN)
+        await engine.release_sandbox(ME, sandbox.id)
+
+
+async def change(engine: object, sandbox_id: str, memory: int, *, force: bool = False) -> None:
+    await engine.change_sandbox(  # type: ignore[attr-defined]
+        ME,
+        sandbox_id,
+        LimitChanges(memory_bytes=memory),
+        metadata=None,
+        lifetime_seconds=None,
+        idle_timeout_seconds=None,
+        force=force,
+    )
+
+
+async def test_a_change_reaches_running_executions_or_nothing() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        follows = await engine.start_execution(ME, sandbox.id, RUN)
+        own = ExecutionRequest(Command(argv=("true",)), LimitChanges(memory_bytes=GIB // 4))
+        keeps = await engine.start_execution(ME, sandbox.id, own)
+        await change(engine, sandbox.id, GIB // 2)
+        assert follows.limits.memory_bytes == GIB // 2
+        assert keeps.limits.memory_bytes == GIB // 4
+        assert world.shims[follows.id].orders == ["scope-changed"]
+        world.memory_used = GIB // 3
+        with pytest.raises(LimitBelowUsage) as caught:
+            await change(engine, sandbox.id, GIB // 8)
+        assert caught.value.details["current"] == GIB // 3
+        await change(engine, sandbox.id, GIB // 8, force=True)
+        assert keeps.limits.memory_bytes == GIB // 8
+        with pytest.raises(CapacityExceeded):
+            await change(engine, sandbox.id, 5 * GIB)
+        world.breaks = "change_limits"
+        with pytest.raises(Broken):
+            await change(engine, sandbox.id, GIB)
+        assert sandbox.limits.memory_bytes == GIB // 8
+        assert context.registry.committed_bytes == GIB // 8
+        world.breaks = None
+        await engine.release_sandbox(ME, sandbox.id)
+
+
+async def test_a_run_takes_its_sandbox_away() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        execution = await engine.run(ME, SandboxRequest(), RUN)
+        world.shims[execution.id].finish(wait_status=3 << 8)
+        await engine.wait_execution(ME, execution.sandbox_id, execution.id, 5)
+        live = context.registry.find(ME, execution.sandbox_id)
+        await engine.release_sandbox(ME, live.sandbox.id)
+    assert engine.get_sandbox(ME, execution.sandbox_id).state is SandboxState.RELEASED
+    assert engine.get_execution(ME, execution.sandbox_id, execution.id).outcome.exit_code == 3
+
+
+async def test_lifetime_and_idle_time_end_a_sandbox() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    upkeep = Upkeep(context, Sandboxes(context))
+    async with context.tasks:
+        short = await engine.create_sandbox(ME, SandboxRequest(lifetime_seconds=10))
+        idle = await engine.create_sandbox(ME, SandboxRequest(idle_timeout_seconds=10))
+        busy = await engine.create_sandbox(ME, SandboxRequest(idle_timeout_seconds=10))
+        killed = await engine.start_execution(ME, short.id, RUN)
+        await engine.start_execution(ME, busy.id, RUN)
+        world.seconds += 9
+        await upkeep.pass_once()
+        states = [box.state for box in (short, idle, busy)]
+        assert states == [SandboxState.READY] * 3
+        world.seconds += 2
+        await upkeep.pass_once()
+        for box in (short, idle):
+            release = context.registry.find(ME, box.id).release
+            assert release is not None
+            await release
+        assert killed.outcome.error_code is ErrorCode.EXPIRED
+        assert busy.state is SandboxState.READY
+        await engine.release_sandbox(ME, busy.id)
+
+
+async def test_records_are_kept_for_a_time_and_a_number() -> None:
+    world = World()
+    engine, context = make_engine(world, retention_executions=2, retention_seconds=100.0)
+    upkeep = Upkeep(context, Sandboxes(context))
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        ids = []
+        for _ in range(4):
+            execution = await engine.start_execution(ME, sandbox.id, RUN)
+            world.shims[execution.id].finish(size=10)
+            running = context.registry.find(ME, sandbox.id).execution(execution.id)
+            await wait_finished(running, 5)
+            await running.collected.wait()
+            ids.append(execution.id)
+            world.seconds += 1
+        await upkeep.pass_once()
+        assert [e.id for e in engine.list_executions(ME)] == ids[2:]
+        world.seconds += 200
+        await upkeep.pass_once()
+        assert engine.list_executions(ME) == []
+        await engine.release_sandbox(ME, sandbox.id)
+        world.seconds += 200
+        await upkeep.pass_once()
+        assert engine.list_sandboxes(ME) == []
+    assert world.held == set()
+
+
+async def test_a_shim_that_dies_is_a_lost_execution() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        world.shims[execution.id].die()
+        ended = await engine.wait_execution(ME, sandbox.id, execution.id, 5)
+        assert (ended.outcome.status, ended.outcome.error_code) == ("LOST", "EXECUTION_LOST")
+        await engine.release_sandbox(ME, sandbox.id)
