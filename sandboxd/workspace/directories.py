@@ -90,7 +90,10 @@ class Directories:
 
     def _create(self, sandbox_id: str, uid: int) -> None:
         with _disk_full_named():
-            os.mkdir(self._path(sandbox_id), 0o711)
+            os.mkdir(self._path(sandbox_id), 0o710)
+            if os.getuid() == 0:
+                # The group alone may pass: a program may open its home to everybody by chmod.
+                os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
             for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
                 os.mkdir(path, 0o700)
