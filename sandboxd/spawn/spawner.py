@@ -41,6 +41,7 @@ class Spawner:
 
     def serve(self) -> None:
         """Answer requests until told to stop, or idle for too long without a client."""
+        os.chdir("/")
         self._listen()
         wakeup = wake_on_signals(signal.SIGCHLD)
         self._poll.register(wakeup, select.POLLIN)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spawner and shims may be killed at any moment: what that costs, and what it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness import Daemon
+
+TICK = "while :; do echo tick; sleep 0.05; done"
+
+
+def spawner_pid(daemon: Daemon) -> int:
+    """The process that listens on the daemon's spawner socket, found by its command line."""
+    argument = str(daemon.runtime / "spawner.sock").encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            # Shims are forks of it and have its command line.
+            if argument in words and argument not in _words(parent):
+                return int(entry.name)
+    raise AssertionError("no spawner")
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        return []
+
+
+def shim_pid(daemon: Daemon, sandbox: str, execution: str) -> int:
+    record = daemon.state / "sandboxes" / sandbox / "executions" / execution / "start.json"
+    fields = record.read_text().replace("{", "").replace("}", "").split(",")
+    return next(int(f.split(":")[1]) for f in fields if f.startswith('"pid":'))
+
+
+def wait_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_a_killed_spawner_is_replaced_and_missed_by_nobody(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"memory_bytes": "256M"})["id"]
+    running = daemon.execute(sandbox, TICK, wait=False)
+    target = f"/v1/sandboxes/{sandbox}/executions/{running['id']}"
+    pid = spawner_pid(daemon)
+    os.kill(pid, signal.SIGKILL)
+    wait_gone(pid)
+    size = daemon.ok("GET", target)["stdout_bytes"]
+    assert daemon.execute(sandbox, ["echo", "new"])["stdout"] == "new\n"
+    assert spawner_pid(daemon) != pid
+    ended = daemon.ok("POST", f"{target}/kill", {})
+    assert ended["status"] == "KILLED"
+    assert ended["stdout_bytes"] > size
+    daemon.release(sandbox)
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_a_killed_shim_takes_its_command_along_and_is_told(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"memory_bytes": "256M"})["id"]
+    uid = int(daemon.execute(sandbox, ["id", "-u"])["stdout"])
+    script = "setsid sleep 1000 & sleep 1000"
+    lost, other = (daemon.execute(sandbox, script, wait=False) for _ in range(2))
+    os.kill(shim_pid(daemon, sandbox, lost["id"]), signal.SIGKILL)
+    ended = daemon.wait(lost)
+    assert (ended["status"], ended["error_code"]) == ("LOST", "EXECUTION_LOST")
+    target = f"/v1/sandboxes/{sandbox}/executions/{other['id']}"
+    assert daemon.ok("GET", target)["status"] == "RUNNING"
+    assert daemon.execute(sandbox, ["echo", "on"])["stdout"] == "on\n"
+    daemon.release(sandbox)
+    alive = [p for p in Path("/proc").iterdir() if p.name.isdigit() and p.stat().st_uid == uid]
+    assert alive == []
