@@ -34,6 +34,8 @@ _LOG_LINES = 20
 _MAX_LOG_BYTES = 64 << 10
 # What a daemon's runtime directory may measure, for the sockets below it to fit sun_path (unix(7)).
 _MAX_DIRECTORY_BYTES = 60
+# Without the current directory among the places that modules come from.
+_DAEMON = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "sandboxd.daemon"]
 _NOT_INHERITED = (
     SOCKET_VARIABLE, "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC",
 )  # fmt: skip
@@ -102,8 +104,7 @@ def _start(path: str, state: str, runtime: str) -> subprocess.Popen[bytes]:
     environment = {key: os.environ[key] for key in os.environ if key not in _NOT_INHERITED}
     environment["NOTIFY_SOCKET"] = os.path.join(runtime, "notify")
     command = [
-        sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "sandboxd.daemon", "--private",
-        "--socket", path, "--state-dir", state, "--runtime-dir", runtime,
+        *_DAEMON, "--private", "--socket", path, "--state-dir", state, "--runtime-dir", runtime,
     ]  # fmt: skip
     with open(os.path.join(runtime, "log"), "wb") as log:
         return subprocess.Popen(

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl as a process, against the real server over the fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sandboxd.ctl.main import COMMANDS
+from sandboxd.errors import ExecutionNotStarted
+from sandboxd.model import ErrorCode, ExecutionStatus, Outcome
+from tests.unit.api.fake_engine import no_room
+from tests.unit.api.harness import Served, served
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: bytes
+    raw_stderr: bytes
+
+    @property
+    def stderr(self) -> str:
+        return self.raw_stderr.decode()
+
+
+async def start(
+    server: Served | None, *argv: str, **environment: str
+) -> asyncio.subprocess.Process:
+    if server is not None:
+        environment["SANDBOXD_SOCKET"] = server.path
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "sandboxd.ctl.main", *argv,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, env={**ENVIRONMENT, **environment},
+    )  # fmt: skip
+
+
+async def ctl(server: Served | None, *argv: str, stdin: bytes = b"", **environment: str) -> Ended:
+    process = await start(server, *argv, **environment)
+    stdout, stderr = await process.communicate(stdin)
+    assert process.returncode is not None
+    return Ended(process.returncode, stdout, stderr)
+
+
+async def test_run_prints_output_then_verdict_usage_and_who_enforced_what() -> None:
+    async with served() as server:
+        server.engine.stdout, server.engine.stderr = b"a\xff\0b", b"error\n"
+        ended = await ctl(server, "run", "--memory", "256M", "--env", "A=b", "--", "prog", "-x")
+        assert (ended.code, ended.stdout) == (0, b"a\xff\0b")
+        assert ended.stderr.startswith("error\nsandboxctl: exited with code 0\n")
+        for part in ("used: wall 1.00 s", "memory_bytes", "256 MiB", "kernel", "memory.max"):
+            assert part in ended.stderr
+        sandbox, execution = server.engine.requests
+        assert sandbox.limits.memory_bytes == 256 << 20  # type: ignore[attr-defined]
+        assert execution.command.argv == ("prog", "-x")  # type: ignore[attr-defined]
+        assert execution.command.env == {"A": "b"}  # type: ignore[attr-defined]
+        quiet = await ctl(server, "run", "--quiet", "--", "prog")
+        assert quiet.stderr == "error\n"
+
+
+async def test_output_is_byte_exact_beyond_what_an_answer_carries() -> None:
+    async with served() as server:
+        # A character of two bytes lies across the first MiB's end.
+        server.engine.stdout = b"x" + "ü".encode() * (1 << 20)
+        server.engine.stderr = bytes(range(256)) * 8192
+        ended = await ctl(server, "run", "-q", "--", "prog")
+        assert ended.stdout == server.engine.stdout
+        assert ended.raw_stderr == server.engine.stderr
+
+
+@pytest.mark.parametrize("data", [b"text\n", b"\xff\0\n" * 1000, b""])
+async def test_stdin_is_passed_on_byte_exact_when_asked(data: bytes) -> None:
+    async with served() as server:
+        assert (await ctl(server, "run", "-qi", "--", "cat", stdin=data)).code == 0
+        assert (await ctl(server, "run", "-q", "--", "cat", stdin=data)).code == 0
+        asked, unasked = server.engine.requests[1], server.engine.requests[3]
+        assert asked.command.stdin == data  # type: ignore[attr-defined]
+        assert unasked.command.stdin is None  # type: ignore[attr-defined]
+
+
+async def test_what_was_refused_is_told_by_the_exit_code() -> None:
+    async with served() as server:
+        engine = server.engine
+        engine.fails = no_room()
+        full = await ctl(server, "run", "--", "prog")
+        assert (full.code, full.stdout) == (75, b"")
+        assert "hint: release a sandbox" in full.stderr
+        details = {"step": "exec", "errno": 2}
+        engine.fails = ExecutionNotStarted("cannot execute 'prog': No such file", details=details)
+        assert (await ctl(server, "run", "--", "prog")).code == 127
+        engine.fails = RuntimeError()
+        broken = await ctl(server, "run", "--", "prog")
+        assert broken.code == 125
+        assert "request: " in broken.stderr
+        engine.fails = None
+        assert (await ctl(server, "exec", "nosuch", "--", "prog")).code == 125
+        assert (await ctl(server, "run", "--")).code == 125
+
+
+async def test_a_killed_execution_is_137_with_the_reason_even_when_quiet() -> None:
+    async with served() as server:
+        server.engine.hold.clear()
+        process = await start(server, "run", "--quiet", "--", "prog")
+        await server.engine.started.wait()
+        [execution] = server.engine.executions.values()
+        outcome = Outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, signal=9)
+        server.engine.finish(execution, outcome)
+        server.engine.hold.set()
+        _stdout, stderr = await process.communicate()
+        assert process.returncode == 137
+        assert b"OOM_KILLED (SANDBOX_MEMORY_LIMIT_EXCEEDED)" in stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+async def test_a_signal_kills_the_execution(number: signal.Signals, code: int) -> None:
+    async with served() as server:
+        server.engine.hold.clear()
+        process = await start(server, "run", "--", "prog")
+        await server.engine.started.wait()
+        process.send_signal(number)
+        stdout, stderr = await process.communicate()
+        [execution] = server.engine.executions.values()
+        assert execution.outcome.error_code == "KILLED_BY_CALLER"
+        assert (process.returncode, stdout) == (code, b"out\n")
+        assert b"KILLED" in stderr
+
+
+async def test_a_reader_that_went_away_does_not_change_the_exit_code() -> None:
+    async with served() as server:
+        server.engine.stdout = b"x" * (4 << 20)
+        server.engine.hold.clear()
+        process = await start(server, "run", "-q", "--", "prog")
+        await server.engine.started.wait()
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        server.engine.hold.set()
+        assert await process.wait() == 0
+
+
+async def test_the_life_of_a_sandbox_by_command() -> None:
+    async with served() as server:
+        created = await ctl(server, "create", "--name", "box", "--memory", "1G",
+                            "--metadata", "job=7", "--lifetime", "1h")  # fmt: skip
+        box = created.stdout.decode().strip()
+        listed = (await ctl(server, "ls")).stdout.decode()
+        assert box in listed
+        assert "1 GiB" in listed
+        assert (await ctl(server, "ls", "--ids")).stdout.decode() == f"{box}\n"
+        assert json.loads((await ctl(server, "ls", "-o", "json")).stdout)[0]["name"] == "box"
+        assert (await ctl(server, "exec", "box", "--", "prog")).stdout == b"out\n"
+        server.engine.hold.clear()
+        detached = await ctl(server, "exec", "--detach", "box", "--", "prog", "--flag")
+        identity = detached.stdout.decode().strip()
+        running = (await ctl(server, "ps")).stdout.decode()
+        assert identity in running
+        assert running.count("RUNNING") == 1
+        assert (await ctl(server, "ps", "-a", "box")).stdout.decode().count("EXITED") == 1
+        for argv in (["inspect", "box"], ["inspect", "box", identity]):
+            assert b"memory.max" in (await ctl(server, *argv)).stdout
+            assert json.loads((await ctl(server, *argv, "-o", "json")).stdout)["limits"]
+        assert (await ctl(server, "kill", "--signal", "usr1", "box", identity)).code == 0
+        assert (await ctl(server, "kill", "--grace", "2s", "box", identity)).code == 0
+        assert server.engine.requests[-2:] == [(10, 0.0), (None, 2.0)]
+        assert (await ctl(server, "kill", "box", identity)).code == 125
+        assert (await ctl(server, "update", "box", "--pids", "9", "--force")).code == 0
+        assert server.engine.sandboxes[box].limits.pids == 9
+        assert (await ctl(server, "suspend", "box")).code == 0
+        assert server.engine.sandboxes[box].state == "suspended"
+        assert (await ctl(server, "resume", "box")).code == 0
+        removed = await ctl(server, "rm", "nosuch", "box")
+        assert removed.code == 125
+        assert server.engine.sandboxes[box].state == "released"
+        assert box not in (await ctl(server, "ls")).stdout.decode()
+        assert box in (await ctl(server, "ls", "--all")).stdout.decode()
+
+
+async def test_doctor_is_1_until_all_limits_are_held() -> None:
+    async with served() as server:
+        ended = await ctl(server, "doctor")
+        assert ended.code == 1
+        for part in ("systemd (systemd is PID 1)", "memory.max", "no block device", "basic",
+                     "nothing holds io_read_bytes_per_second"):  # fmt: skip
+            assert part in ended.stdout.decode()
+        assert json.loads((await ctl(server, "doctor", "-o", "json")).stdout)["scheme"]
+
+
+async def test_without_a_daemon_a_named_socket_is_never_replaced(tmp_path: Path) -> None:
+    for argv in (["run", "--", "true"], ["doctor"], ["ls"]):
+        ended = await ctl(None, *argv, SANDBOXD_SOCKET=str(tmp_path / "none"))
+        assert (ended.code, ended.stdout) == (125, b"")
+        assert "no such file or directory" in ended.stderr
+    ended = await ctl(None, "run", "--socket", str(tmp_path / "none"), "--", "true")
+    assert ended.code == 125
+
+
+async def test_listing_loads_nothing_heavy() -> None:
+    show = "import json, sys; from sandboxd.ctl.main import main; main(['ls']);"
+    show += "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    async with served() as server:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-c", show, stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            env={**ENVIRONMENT, "SANDBOXD_SOCKET": server.path},
+        )  # fmt: skip
+        _stdout, stderr = await process.communicate()
+    loaded = set(json.loads(stderr))
+    assert "sandboxd.ctl.commands.ls" in loaded
+    others = {f"sandboxd.ctl.commands.{name}" for name in COMMANDS if name != "ls"}
+    assert not loaded & {"asyncio", "pydantic", "aiohttp", "subprocess", "tempfile", *others}

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, up to the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandboxd.ctl import limits
+from sandboxd.ctl.main import COMMANDS, command_module, make_parser, parse
+
+
+def test_every_command_has_its_module_and_every_module_its_command() -> None:
+    folder = Path(__file__).parents[3] / "sandboxd" / "ctl" / "commands"
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(COMMANDS)
+    for name in COMMANDS:
+        module = command_module(name)
+        assert callable(module.configure)
+        assert callable(module.execute)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([name, "--help"])
+    assert ended.value.code == 0
+    assert "--socket" in capsys.readouterr().out
+
+
+def test_all_commands_can_be_parsed_at_once_for_completion() -> None:
+    parser = make_parser(tuple(COMMANDS))
+    assert parser.parse_args(["rm", "a", "b"]).sandboxes == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "payload"),
+    [
+        (["run", "--", "ls", "-l"], ["ls", "-l"]),
+        (["run", "--", "--help"], ["--help"]),
+        (["run", "--", "sh", "-c", "a", "--", "b"], ["sh", "-c", "a", "--", "b"]),
+        (["run", "--pids", "3", "ls", "-l", "--memory"], ["ls", "-l", "--memory"]),
+        (["exec", "box", "--quiet", "--", "ls"], ["ls"]),
+        (["exec", "--quiet", "box", "ls", "-q"], ["ls", "-q"]),
+        (["run", "--"], []),
+        (["run"], []),
+    ],
+)
+def test_the_payload_is_taken_as_it_is(argv: list[str], payload: list[str]) -> None:
+    assert parse(argv).payload == payload
+
+
+def test_limits_are_plain_numbers() -> None:
+    arguments = parse(
+        "run --memory 256M --cpus 150% --pids 64 --timeout 1min --read-bps 1K --write-bps 2K "
+        "--max-output 1M --cpu-time 3 --open-files 9 --file-size 1 --disk 1G -- true".split()
+    )
+    assert limits.limits(arguments) == {
+        "memory_bytes": 256 << 20, "cpus": 1.5, "pids": 64, "timeout_seconds": 60.0,
+        "io_read_bytes_per_second": 1024, "io_write_bytes_per_second": 2048,
+        "max_output_bytes": 1 << 20, "cpu_seconds": 3.0, "open_files": 9, "file_size_bytes": 1,
+        "disk_bytes": 1 << 30,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["nosuch"],
+        ["run", "--memory", "0", "--", "true"],
+        ["run", "--memory", "lots", "--", "true"],
+        ["run", "--cpus", "nan", "--", "true"],
+        ["run", "--pids", "-1", "--", "true"],
+        ["run", "--timeout", "-1s", "--", "true"],
+        ["run", "--env", "=a", "--", "true"],
+        ["run", "--env", "NOT_SET_ANYWHERE_AT_ALL", "--", "true"],
+        ["run", "--isolation", "none", "--", "true"],
+        ["run", "--nosuch", "--", "true"],
+        ["kill", "box"],
+        ["kill", "--signal", "9", "--grace", "1s", "box", "abcdefghijkl"],
+        ["rm"],
+    ],
+)
+def test_a_bad_command_line_is_125(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(argv)
+    assert ended.value.code == 125
+    assert "usage: sandboxctl" in capsys.readouterr().err
+
+
+def test_env_without_a_value_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_VARIABLE", "of ours")
+    arguments = parse(["run", "-e", "A_VARIABLE", "-e", "B=c=d", "-e", "C=", "--", "true"])
+    assert dict(arguments.env) == {"A_VARIABLE": "of ours", "B": "c=d", "C": ""}
