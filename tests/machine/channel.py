@@ -100,11 +100,17 @@ class Channel:
         view = memoryview(data)
         while view:
             self._wait(select.POLLOUT, deadline)
-            view = view[self._socket.send(view) :]
+            try:
+                view = view[self._socket.send(view) :]
+            except ConnectionError as error:
+                raise MachineDied("the machine ended") from error
 
     def _read(self, deadline: float) -> bytes:
         self._wait(select.POLLIN, deadline)
-        data = self._socket.recv(MAX_PAYLOAD)
+        try:
+            data = self._socket.recv(MAX_PAYLOAD)
+        except ConnectionError as error:
+            raise MachineDied("the machine ended") from error
         if not data:
             raise MachineDied("the machine ended")
         return data

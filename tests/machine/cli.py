@@ -4,25 +4,34 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from . import accelerator, image, recipe, session
 from .channel import DeadlinePassed
 from .host import MachineError, say
 from .machine import Machine
-from .qemu import Options
 
 EXIT_TIMEOUT = 98
 EXIT_MACHINE = 99
 ROOT = Path(__file__).resolve().parents[2]
 TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-TEST_COMMAND = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "tests/system"]
+TEST_COMMAND = ["python3", "-m", "pytest", "-p", "no:cacheprovider"]
+TEST_DIRECTORY = "tests/system"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand; 98 is a passed deadline, 99 a machine that could not do it."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, others = parser.parse_known_args(arguments)
+    if others and options.action is not _test:
+        parser.error(f"unknown arguments: {' '.join(others)}")
+    options.pytest_arguments = [each for each in others if each != "--"]
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         status: int = options.action(options)
     except DeadlinePassed as error:
@@ -35,6 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
         say("interrupted")
         return 130
     return status
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    # As an exception, so that a machine of one run is stopped and its disk removed.
+    sys.exit(128 + number)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,10 +69,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("argv", nargs="+", metavar="COMMAND")
     command.set_defaults(action=_run)
 
-    command = commands.add_parser("test", help="run tests/system in a fresh machine")
+    command = commands.add_parser(
+        "test",
+        help="run tests/system in a fresh machine",
+        usage="%(prog)s [OPTION]... [PYTEST_ARGUMENT]...",
+        description="Arguments not listed here are pytest's; a path replaces tests/system.",
+        allow_abbrev=False,
+    )
     _add_boot(command)
     _add_job(command, seconds=3600)
-    command.add_argument("argv", nargs="*", metavar="PYTEST_ARGUMENT")
     command.set_defaults(action=_test)
 
     command = commands.add_parser("up", help="start a machine that keeps running")
@@ -136,7 +155,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _test(options: argparse.Namespace) -> int:
-    return session.run(_job(options, [*TEST_COMMAND, *options.argv], TEST_ENVIRONMENT))
+    given = options.pytest_arguments
+    named = any((options.source / each.partition("::")[0]).exists() for each in given)
+    argv = [*TEST_COMMAND, *given, *([] if named else [TEST_DIRECTORY])]
+    return session.run(_job(options, argv, TEST_ENVIRONMENT))
 
 
 def _job(options: argparse.Namespace, argv: list[str], environment: dict[str, str]) -> session.Job:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.machine import cli, session, source
+from tests.machine.host import MachineError
+from tests.machine.machine import Machine
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> list[session.Job]:
+    jobs: list[session.Job] = []
+
+    def run(job: session.Job) -> int:
+        jobs.append(job)
+        return 5
+
+    monkeypatch.setattr(session, "run", run)
+    return jobs
+
+
+def test_the_commands_status_is_returned(job: list[session.Job]) -> None:
+    assert cli.main(["run", "--legacy", "--timeout", "7", "--", "sh", "-c", "exit 5"]) == 5
+    assert job[0].argv == ["sh", "-c", "exit 5"]
+    assert job[0].seconds == 7
+    assert "systemd.unified_cgroup_hierarchy=0" in job[0].kernel_arguments
+
+
+def test_unknown_arguments_of_test_are_pytests(job: list[session.Job]) -> None:
+    cli.main(["test", "--env", "A=B=C", "-k", "oom and not slow", "-x", "--", "--timeout=9"])
+    assert job[0].argv[-5:] == ["-k", "oom and not slow", "-x", "--timeout=9", "tests/system"]
+    assert job[0].environment["A"] == "B=C"
+    assert job[0].environment["SANDBOXD_TEST_STRICT"] == "1"
+
+
+def test_a_named_path_takes_the_place_of_all_system_tests(job: list[session.Job]) -> None:
+    cli.main(["test", "tests/unit/test_layers.py::test_x"])
+    assert job[0].argv[-2:] == ["no:cacheprovider", "tests/unit/test_layers.py::test_x"]
+
+
+def test_unknown_arguments_elsewhere_are_refused(job: list[session.Job]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "--nonsense", "true"])
+    assert ended.value.code == 2
+    assert not job
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a b"])
+def test_a_machines_name_is_one_plain_file_name(name: str) -> None:
+    with pytest.raises(MachineError, match="as a machine's name"):
+        Machine.named(name)
+
+
+def test_the_source_is_what_git_tracks_or_would_add(tmp_path: Path) -> None:
+    for name in (".gitignore", "tracked", "gone", "new", "ignored"):
+        (tmp_path / name).write_text("ignored\n")
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True, timeout=30)
+    subprocess.run([*git, "add", "tracked", "gone"], check=True, timeout=30)
+    (tmp_path / "gone").unlink()
+    assert source.files(tmp_path) == [".gitignore", "new", "tracked"]
+
+
+def test_a_directory_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="cannot list the checkout"):
+        source.files(tmp_path)
