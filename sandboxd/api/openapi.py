@@ -28,6 +28,8 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string", "pattern": ID_PATTERN},
     },
 }
+# Query parameters of which there is one for each key.
+_BY_KEY = {"metadata": "metadata.KEY"}
 _REQUEST_ID = {"X-Request-Id": {"schema": {"type": "string", "pattern": ID_PATTERN}}}
 # What any route can answer: they come from the layer around the handlers.
 _COMMON = (errors.InvalidRequest, errors.MethodNotAllowed, errors.InternalError)
@@ -89,7 +91,7 @@ def _query_parameters(model: type[BaseModel], schemas: dict[str, Any]) -> list[d
         return []
     properties = schemas[model.__name__]["properties"]
     return [
-        {"name": name, "in": "query", "required": False, "schema": schema}
+        {"name": _BY_KEY.get(name, name), "in": "query", "required": False, "schema": schema}
         for name, schema in properties.items()
     ]
 

@@ -34,10 +34,13 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
 async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
     """All the caller may see."""
     query = call.query
+    wanted = (query.metadata or {}).items()
     found = [
         sandbox
         for sandbox in call.engine.list_sandboxes(call.caller)
-        if query.state in (None, sandbox.state) and query.name in (None, sandbox.name)
+        if query.state in (None, sandbox.state)
+        and query.name in (None, sandbox.name)
+        and wanted <= sandbox.metadata.items()
     ]
     sandboxes, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
     answers = [SandboxAnswer.of(sandbox) for sandbox in sandboxes]

@@ -243,6 +243,20 @@ class SandboxesQuery(PageQuery):
 
     state: SandboxState | None = None
     name: q.Name | None = None
+    metadata: payload.Metadata | None = None
+    """Given as metadata.KEY=VALUE, once for each key."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_metadata(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        prefix = "metadata."
+        wanted = {key[len(prefix) :]: data[key] for key in data if key.startswith(prefix)}
+        if not wanted:
+            return data
+        rest = {key: value for key, value in data.items() if not key.startswith(prefix)}
+        return {**rest, "metadata": wanted}
 
 
 class ExecutionsQuery(PageQuery):

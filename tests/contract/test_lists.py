@@ -67,7 +67,6 @@ def test_executions_are_listed_by_status(daemon: Daemon, sandbox: Any) -> None:
         assert [entry["id"] for entry in listed] == [expected["id"]]
 
 
-@pytest.mark.xfail(strict=True, reason="the list has no filter by metadata yet")
 def test_sandboxes_are_listed_by_metadata(daemon: Daemon, create: Create) -> None:
     made = create(metadata={"team": "blue"})
     create(metadata={"team": "red"})

@@ -49,6 +49,23 @@ async def test_create_read_list_change_and_release() -> None:
             assert (released.status, released.body) == (204, b"")
 
 
+async def test_lists_filter_by_metadata() -> None:
+    async with served() as server:
+        blue = await create(server, metadata={"team": "blue", "job": "1"})
+        await create(server, metadata={"team": "red", "job": "1"})
+        for query, count in (
+            ("metadata.team=blue&metadata.job=1", 1),
+            ("metadata.job=1", 2),
+            ("metadata.job=2", 0),
+            ("metadata.none=", 0),
+        ):
+            found = (await server.ask("GET", f"/v1/sandboxes?{query}")).json["sandboxes"]
+            assert len(found) == count, query
+            assert count != 1 or found[0]["id"] == blue
+        for query in ("metadata=blue", "metadata.=a", "metadata.a%20b=c"):
+            assert (await server.ask("GET", f"/v1/sandboxes?{query}")).status == 400
+
+
 async def test_an_execution_waited_for_is_200_and_finished() -> None:
     async with served() as server:
         path = f"/v1/sandboxes/{await create(server)}/executions"
