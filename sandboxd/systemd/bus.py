@@ -45,6 +45,14 @@ _log = logging.getLogger(__name__)
 
 
 class _Connection(MessageBus):
+    def __init__(self) -> None:
+        try:
+            # Before version 5 of dbus-fast this connects, since then connect() does.
+            super().__init__(bus_type=BusType.SYSTEM, negotiate_unix_fd=True)
+        except BaseException:
+            self.close_files()
+            raise
+
     async def _auth_readline(self) -> str:
         """One line of the handshake; dbus-fast 2.44 spins for ever at the end of the stream."""
         line = b""
@@ -57,7 +65,13 @@ class _Connection(MessageBus):
 
     def close_files(self) -> None:
         """Free the descriptor, which the stream keeps open after disconnect() in 2.44."""
-        for file in (self._stream, self._sock):
+        sock, stream = getattr(self, "_sock", None), getattr(self, "_stream", None)
+        if sock is not None and (fd := sock.fileno()) >= 0:
+            # The loop would mistake the next file of this number for it.
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(fd)
+            loop.remove_writer(fd)
+        for file in (stream, sock):
             if file is not None:
                 file.close()
 
@@ -181,8 +195,7 @@ class Bus:
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                # Before version 5 the constructor connects, since then connect() does.
-                connection = _Connection(bus_type=BusType.SYSTEM, negotiate_unix_fd=True)
+                connection = _Connection()
                 await connection.connect()
                 connection.add_message_handler(self._handle)
                 for match in _MATCHES:
@@ -246,11 +259,12 @@ async def _owner(connection: MessageBus) -> str:
 
 
 async def _disconnect(connection: _Connection) -> None:
-    connection.disconnect()
-    # What ended the connection was told to the calls that were in flight.
-    with suppress(Exception):
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await connection.wait_for_disconnect()  # type: ignore[no-untyped-call]
+    if connection.unique_name is not None:
+        connection.disconnect()
+        # What ended the connection was told to the calls that were in flight.
+        with suppress(Exception):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await connection.wait_for_disconnect()  # type: ignore[no-untyped-call]
     connection.close_files()
 
 
