@@ -91,6 +91,13 @@ def lost() -> Outcome:
     return Outcome(ExecutionStatus.LOST, ErrorCode.LOST)
 
 
+def timed_out(own_limits: Collection[str]) -> Outcome:
+    """The verdict when the shim did not end an execution in time and the daemon did."""
+    own = "timeout_seconds" in own_limits
+    owner = LimitOwner.EXECUTION if own else LimitOwner.SANDBOX
+    return Outcome(ExecutionStatus.TIMED_OUT, ErrorCode.TIMEOUT, owner)
+
+
 def usage(facts: Facts) -> Usage:
     """What was used, None for what nobody measured."""
     counters = facts.counters

@@ -60,6 +60,10 @@ class Shim(Protocol):
         """Send a signal to the main process."""
         ...
 
+    def destroy(self) -> None:
+        """SIGKILL a shim that does not answer, and its pid namespace with it."""
+        ...
+
     async def freeze(self) -> None:
         """Stop every process of the execution; its clock stands still."""
         ...

@@ -31,7 +31,7 @@ from sandboxd.model import (
     SandboxState,
 )
 from sandboxd.names import new_id
-from sandboxd.outcome import Facts, decide, lost, usage
+from sandboxd.outcome import Facts, decide, lost, timed_out, usage
 from sandboxd.ports import LaunchRequest, Shim
 
 _log = logging.getLogger(__name__)
@@ -62,6 +62,9 @@ class Executions:
 
     def watch(self, live: LiveSandbox, running: LiveExecution) -> None:
         """See a started (or adopted) execution to its end, in the background."""
+        limit = running.execution.limits.timeout_seconds
+        grace = running.execution.command.kill_grace_seconds
+        running.deadline_monotonic = self._context.clock.monotonic() + limit + grace
         name = f"execution {running.execution.id}"
         self._context.tasks.start(self._watch(live, running), name)
 
@@ -208,7 +211,7 @@ class Executions:
         facts = await shim.ended()
         if facts is None:
             _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
-            outcome = lost()
+            outcome = timed_out(running.execution.own_limits) if running.is_overdue else lost()
         else:
             outcome = self.judge(running, facts)
         # Its process is one of the sandbox's until it is gone, and the next command may come at

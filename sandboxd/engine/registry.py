@@ -18,13 +18,18 @@ _OVER = (SandboxState.RELEASED, SandboxState.FAILED)
 
 @dataclass(eq=False, slots=True)
 class LiveExecution:
-    """An execution and what the engine holds for it. `shim` is None before and after its life."""
+    """An execution and what the engine holds for it. `shim` is None before and after its life.
+
+    deadline_monotonic: when the shim should have ended it; overdue: it did not, so we did.
+    """
 
     execution: Execution
     shim: Shim | None = None
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     finished_monotonic: float = 0.0
+    deadline_monotonic: float | None = None
+    is_overdue: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +45,7 @@ class LiveSandbox:
     starting: int = 0
     settled: asyncio.Condition = field(default_factory=asyncio.Condition)
     used_monotonic: float = 0.0
+    suspended_monotonic: float | None = None
     released_monotonic: float = 0.0
     release: asyncio.Task[None] | None = None
 

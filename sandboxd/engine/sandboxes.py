@@ -104,6 +104,7 @@ class Sandboxes:
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
+            live.suspended_monotonic = self._context.clock.monotonic()
             await self._context.store.save_sandbox(live.sandbox)
 
     async def resume(self, live: LiveSandbox) -> None:
@@ -113,7 +114,11 @@ class Sandboxes:
                 return
             await asyncio.gather(*(e.shim.thaw() for e in live.running() if e.shim))
             live.sandbox.state = SandboxState.READY
-            live.used_monotonic = self._context.clock.monotonic()
+            now = live.used_monotonic = self._context.clock.monotonic()
+            for running in live.running():
+                if running.deadline_monotonic is not None and live.suspended_monotonic is not None:
+                    running.deadline_monotonic += now - live.suspended_monotonic
+            live.suspended_monotonic = None
             await self._context.store.save_sandbox(live.sandbox)
 
     def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:

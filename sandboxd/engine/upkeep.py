@@ -13,6 +13,7 @@ from sandboxd.model import ErrorCode, SandboxState
 
 _log = logging.getLogger(__name__)
 _PERIOD_SECONDS = 1.0
+_OVERDUE_SECONDS = 30.0
 
 
 class Upkeep:
@@ -35,6 +36,8 @@ class Upkeep:
         """One round."""
         now = self._context.clock.monotonic()
         for live in self._context.registry:
+            if live.sandbox.state is not SandboxState.SUSPENDED:
+                _end_overdue(live, now)
             if live.is_over:
                 await self._forget_old_sandbox(live, now)
             elif live.sandbox.state is SandboxState.RELEASING:
@@ -83,6 +86,18 @@ class Upkeep:
             kept_bytes -= _output_bytes(running)
             del live.executions[running.execution.id]
             await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
+
+
+def _end_overdue(live: LiveSandbox, now: float) -> None:
+    """End what a shim that hangs did not end: a dead man's switch, well past its deadline."""
+    for running in live.running():
+        deadline = running.deadline_monotonic
+        if running.shim is None or deadline is None or now < deadline + _OVERDUE_SECONDS:
+            continue
+        if not running.is_overdue:
+            _log.error("Execution %s is past its deadline: ending it", running.execution.id)
+        running.is_overdue = True
+        running.shim.destroy()
 
 
 def _is_spent(live: LiveSandbox) -> bool:

@@ -93,8 +93,7 @@ class ShimLink:
         self._packets.close()
         self._connected = False
         if not await self.gone(timeout_seconds=_EXIT_SECONDS):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.destroy()
             await self.gone(timeout_seconds=_EXIT_SECONDS)
         self._forget()
 
@@ -105,6 +104,11 @@ class ShimLink:
     async def signal(self, number: int) -> None:
         """Send a signal to the main process."""
         self._packets.send({"op": "signal", "signal": number})
+
+    def destroy(self) -> None:
+        """SIGKILL a shim that does not answer, and its pid namespace with it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     async def freeze(self) -> None:
         """Stop every process of the execution; its clock stands still."""

@@ -88,6 +88,11 @@ class FakeShim:
     async def signal(self, number: int) -> None:
         self.orders.append(f"signal {number}")
 
+    def destroy(self) -> None:
+        self.orders.append("destroy")
+        if not self.end.done():
+            self.end.set_result(None)
+
     async def freeze(self) -> None:
         self.frozen = True
 

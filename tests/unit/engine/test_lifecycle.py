@@ -277,3 +277,25 @@ async def test_a_shim_that_dies_is_a_lost_execution() -> None:
         ended = await engine.wait_execution(ME, sandbox.id, execution.id, 5)
         assert (ended.outcome.status, ended.outcome.error_code) == ("LOST", "EXECUTION_LOST")
         await engine.release_sandbox(ME, sandbox.id)
+
+
+async def test_a_hung_shim_is_ended_past_its_deadline_and_suspended_time_does_not_count() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    upkeep = Upkeep(context, Sandboxes(context))
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        await engine.suspend_sandbox(ME, sandbox.id)
+        world.seconds += 10_000
+        await upkeep.pass_once()
+        await engine.resume_sandbox(ME, sandbox.id)
+        world.seconds += LIMITS.timeout_seconds
+        await upkeep.pass_once()
+        assert "destroy" not in world.shims[execution.id].orders
+        world.seconds += 40
+        await upkeep.pass_once()
+        assert world.shims[execution.id].orders == ["destroy"]
+        ended = await engine.wait_execution(ME, sandbox.id, execution.id, 5)
+        assert (ended.outcome.status, ended.outcome.error_code) == ("TIMED_OUT", "SANDBOX_TIMEOUT")
+        await engine.release_sandbox(ME, sandbox.id)
