@@ -47,8 +47,8 @@ def parse_cpu_max(text: str) -> float | None:
 def parse_io_max(text: str) -> dict[str, dict[str, int | None]]:
     """Device -> key -> value from io.max; None for no limit of that kind."""
     devices: dict[str, dict[str, int | None]] = {}
-    for line in text.splitlines():
-        device, *pairs = line.split()
+    for words in filter(None, map(str.split, text.splitlines())):
+        device, *pairs = words
         keys = (pair.partition("=") for pair in pairs)
         devices[device] = {key: None if value == _MAX else int(value) for key, _, value in keys}
     return devices
@@ -99,5 +99,8 @@ def _compare(name: str, text: str | None, wanted: str, asked: str) -> str | None
 
 
 def _words(name: str, text: str | None, asked: str) -> str:
-    shown = "is missing" if text is None else f"says {text.strip() or 'nothing'!r}"
+    if text is None:
+        shown = "is missing"
+    else:
+        shown = f"says {text.strip()!r}" if text.strip() else "is empty"
     return f"{name} {shown}, asked for {asked}"

@@ -75,7 +75,8 @@ async def opened_scheme(
     """The scheme of a private instance; all its units are gone afterwards."""
     instance_id = instance_id or new_id()
     names = UnitNames.of_instance(instance_id, is_service=False)
-    manager = Manager()
+    # A machine without KVM shares few cores: its systemd may be away for long in a reload.
+    manager = Manager(call_timeout_seconds=120.0)
     await manager.connect()
     try:
         scheme = SystemdScheme(

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandboxd.cgroup import host
+from sandboxd.cgroup.host import Hierarchy, MemoryBound
+
+GIB = 1 << 30
+MEMINFO = "MemTotal:        8388608 kB\nMemFree:         1000 kB\n"
+V1_MOUNT = "35 25 0:31 {root} {point} rw,nosuid - cgroup cgroup rw,memory\n"
+
+
+def proc(directory: Path, cgroup: str, mountinfo: str = "") -> str:
+    self_directory = directory / "proc/self"
+    self_directory.mkdir(parents=True)
+    (directory / "proc/meminfo").write_text(MEMINFO)
+    (self_directory / "cgroup").write_text(cgroup)
+    (self_directory / "mountinfo").write_text(mountinfo)
+    return str(directory / "proc")
+
+
+def write(directory: Path, name: str, text: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(text)
+
+
+def test_memory_of_the_machine(tmp_path: Path) -> None:
+    bound = host.memory_bound(proc(tmp_path, "0::/a/b\n"), str(tmp_path / "cg"))
+    assert bound == MemoryBound(8 * GIB, "MemTotal of /proc/meminfo")
+
+
+def test_tightest_limit_above_us(tmp_path: Path) -> None:
+    root = tmp_path / "cg"
+    write(root / "a/b", "memory.max", "max\n")
+    write(root / "a", "memory.max", f"{2 * GIB}\n")
+    write(root, "memory.max", f"{4 * GIB}\n")
+    bound = host.memory_bound(proc(tmp_path, "0::/a/b\n"), str(root))
+    assert bound == MemoryBound(2 * GIB, f"{root}/a/memory.max")
+
+
+def test_limit_above_what_the_machine_has(tmp_path: Path) -> None:
+    root = tmp_path / "cg"
+    write(root / "a", "memory.max", f"{64 * GIB}\n")
+    assert host.memory_bound(proc(tmp_path, "0::/a\n"), str(root)).bytes == 8 * GIB
+
+
+def test_v1_limits(tmp_path: Path) -> None:
+    point = tmp_path / "memory"
+    write(point / "docker/x", "memory.limit_in_bytes", "9223372036854771712\n")
+    write(point / "docker", "memory.limit_in_bytes", f"{3 * GIB}\n")
+    own = "5:memory:/docker/x\n4:cpu,cpuacct:/\n"
+    where = proc(tmp_path, own, V1_MOUNT.format(root="/", point=point))
+    bound = host.memory_bound(where, str(tmp_path / "cg"))
+    assert bound == MemoryBound(3 * GIB, f"{point}/docker/memory.limit_in_bytes")
+
+
+def test_v1_limit_inside_a_container(tmp_path: Path) -> None:
+    point = tmp_path / "memory"
+    write(point, "memory.limit_in_bytes", f"{GIB}\n")
+    where = proc(tmp_path, "5:memory:/docker/x\n", V1_MOUNT.format(root="/docker/x", point=point))
+    assert host.memory_bound(where, str(tmp_path / "cg")).bytes == GIB
+
+
+def test_controllers(tmp_path: Path) -> None:
+    write(tmp_path, "cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma\n")
+    assert host.missing_controllers(str(tmp_path)) == []
+    write(tmp_path, "cgroup.controllers", "cpu pids\n")
+    assert host.missing_controllers(str(tmp_path)) == ["io", "memory"]
+    assert host.missing_controllers(str(tmp_path / "none")) == ["cpu", "io", "memory", "pids"]
+
+
+def test_directories_that_are_no_cgroups(tmp_path: Path) -> None:
+    assert host.hierarchy(str(tmp_path / "missing")) is Hierarchy.NONE
+    assert host.hierarchy(str(tmp_path)) is Hierarchy.NONE
+    (tmp_path / "memory").mkdir()
+    assert host.hierarchy(str(tmp_path)) is Hierarchy.LEGACY
+
+
+def test_this_host_agrees_with_its_mounts() -> None:
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    kinds = {line.split()[1]: line.split()[2] for line in mounts}
+    expected = (
+        Hierarchy.UNIFIED
+        if kinds.get("/sys/fs/cgroup") == "cgroup2"
+        else Hierarchy.HYBRID
+        if kinds.get("/sys/fs/cgroup/unified") == "cgroup2"
+        else host.hierarchy()
+    )
+    assert host.hierarchy() is expected
+    assert host.memory_bound().bytes <= host.memory_total()
+
+
+@pytest.mark.parametrize(
+    ("release", "version"), [("6.12.43+deb13-amd64", (6, 12)), ("6.1.0-rc1", (6, 1))]
+)
+def test_kernel_version(release: str, version: tuple[int, int]) -> None:
+    assert host.kernel_version(release) == version
