@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
@@ -105,6 +106,9 @@ class Slices:
         self._names = names
         self._instance_id = instance_id
         self._aggregate_bytes = aggregate_bytes
+        # An admin's own slices below the parent are none of our business.
+        stem = re.escape(names.stem)
+        self._form = re.compile(rf"{stem}-(probe|[0-9a-f]{{2}}(-[a-z2-7]{{12}})?)\.slice")
         self._places: dict[str, Place] = {}
         self._bucket_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._buckets: defaultdict[str, set[str]] = defaultdict(set)
@@ -237,9 +241,10 @@ class Slices:
         # Sandboxes before their buckets.
         found = await self._manager.list_units(self._names.patterns()[:1])
         for status in sorted(found, key=lambda status: -status.name.count("-")):
-            if status.name in wanted or units.is_foreign(status.description, self._instance_id):
-                continue
-            if not status.is_gone:
+            is_ours = self._form.fullmatch(status.name) and not units.is_foreign(
+                status.description, self._instance_id
+            )
+            if is_ours and status.name not in wanted and not status.is_gone:
                 await self._discard(status.name)
                 discarded.append(status.name)
         return discarded

@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.errors import LimitNotApplied, PropertyRejected, SandboxdError, SchemeError
+from sandboxd.errors import (
+    LimitNotApplied,
+    PropertyRejected,
+    SandboxdError,
+    SchemeError,
+    UnitExists,
+)
 from sandboxd.model import EnforcedBy
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.units import slice_path
@@ -328,6 +334,45 @@ async def test_next_daemon_adopts_and_discards() -> None:
                 kept_process.end()
                 await after.collect(kept, kept_execution, 0)
                 await after.release_sandbox(kept)
+
+
+async def test_slices_of_an_admin_are_left_alone() -> None:
+    async with opened_scheme() as (scheme, manager, names):
+        theirs = f"{names.stem}-helpers.slice"
+        await manager.start_transient(theirs, [])
+        assert list(await scheme.discard_unknown([])) == []
+        assert (await manager.status(theirs)).is_active
+
+
+NOTIFYING = """
+import os, socket, time
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+    time.sleep(0.5)
+    open(os.environ["READY_FILE"], "w").close()
+    notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+time.sleep(600)
+"""
+
+
+async def test_helper_service_is_ready_once_and_found_again(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    async with opened_scheme() as (_, manager, names):
+        unit = names.spawner_service
+        argv = ["/usr/bin/python3", "-c", NOTIFYING]
+        environment = [f"READY_FILE={ready}"]
+        try:
+            assert await manager.start_service(
+                unit, argv, description="mine", environment=environment
+            )
+            assert ready.exists()
+            assert shown(unit, "OOMScoreAdjust", "KillMode", "Type", "Description") == [
+                "-900", "process", "notify", "mine",
+            ]  # fmt: skip
+            assert not await manager.start_service(unit, argv, description="mine")
+            with pytest.raises(UnitExists):
+                await manager.start_service(unit, argv, description="somebody else's")
+        finally:
+            await manager.stop_unit(unit)
 
 
 async def test_io_limits_are_not_promised_without_a_device(tmp_path: Path) -> None:
