@@ -44,6 +44,8 @@ TEST_LIBRARIES = (
     Library("pytest", (8, 3), "python3-pytest"),
     Library("pytest-timeout", (2, 3), "python3-pytest-timeout"),
 )
+# Program -> Debian package, for tests that stand up a bus or a repository of their own.
+TEST_PROGRAMS = {"dbus-daemon": "dbus-daemon", "git": "git"}
 # Each set holds the ones before it: packaging/requirements-SET.txt adds to them.
 SETS = ("run", "test", "lint")
 # Linters come from the venv alone, so that they say the same everywhere.
@@ -218,6 +220,13 @@ def require_venv_module() -> None:
         say("no CA certificates, pip may be refused; as root: apt-get install ca-certificates")
 
 
+def find_test_programs() -> None:
+    """Install the programs that tests start, or say what their want will cost."""
+    missing = [package for program, package in TEST_PROGRAMS.items() if not shutil.which(program)]
+    if missing and not (may_install_packages() and apt_install(missing)):
+        say(f"tests that need {', '.join(missing)} cannot run")
+
+
 def checked(command: list[str]) -> None:
     done = subprocess.run(
         command,
@@ -235,6 +244,8 @@ def set_up(wanted: str) -> str:
     libraries = SYSTEM_LIBRARIES.get(wanted)
     if libraries is None:
         return str(venv_python(wanted))
+    if wanted == "test":
+        find_test_programs()
     missing = too_old(libraries)
     with_packages = debian_release() >= DEBIAN_WITH_LIBRARIES and is_debians_python()
     if missing and with_packages and may_install_packages():

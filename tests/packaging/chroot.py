@@ -31,7 +31,7 @@ exit $?
 @dataclass(frozen=True, slots=True)
 class Chroot:
     path: Path
-    checkout = "/root/sandboxd"
+    checkout = "/srv/sandboxd"
 
     @classmethod
     def build(cls, suite: str, path: Path) -> Chroot:

@@ -238,6 +238,23 @@ class TestChoice:
         with pytest.raises(bootstrap.SetupError, match="apt-get install python3-venv"):
             bootstrap.require_venv_module()
 
+    @pytest.mark.parametrize("is_root", [True, False])
+    def test_programs_of_tests_are_installed_or_missed_aloud(
+        self, is_root: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        installed: list[str] = []
+
+        def apt_install(packages: list[str]) -> bool:
+            installed.extend(packages)
+            return True
+
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setattr(bootstrap, "may_install_packages", lambda: is_root)
+        monkeypatch.setattr(bootstrap, "apt_install", apt_install)
+        bootstrap.find_test_programs()
+        assert installed == (["dbus-daemon", "git"] if is_root else [])
+        assert ("dbus-daemon, git cannot run" in capsys.readouterr().err) != is_root
+
 
 class TestCommands:
     def test_loads_in_old_pythons(self) -> None:
