@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -44,7 +45,8 @@ class PlainNotifier:
             return
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
         text = "\n".join(f"{key}={value}" for key, value in fields.items())
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+        with socket.socket(socket.AF_UNIX, kind) as sender, suppress(OSError):
             sender.sendto(text.encode(), address)
 
     def watchdog_seconds(self) -> float | None:
