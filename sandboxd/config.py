@@ -29,10 +29,19 @@ DEFAULT_STATE_DIRECTORY = "/var/lib/sandboxd"
 DEFAULT_RUNTIME_DIRECTORY = "/run/sandboxd"
 _PREFIX = "SANDBOX_"
 
-_Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-_Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-_Cpus = Annotated[float, BeforeValidator(parse_cpus)]
-_Count = Annotated[int, Field(ge=1, le=1 << 31)]
+
+def _scalar(value: object) -> object:
+    """Numbers and strings; a TOML file can hold more."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("must be a number or a string")
+    return value
+
+
+# The last validator runs first.
+_Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
+_Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
+_Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
+_Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
 
 class Config(BaseModel):
