@@ -134,6 +134,7 @@ class _Daemon:
 
     async def run(self) -> None:
         """Start, serve, stop."""
+        self._check_isolation()
         stop = _stop_event(watch_stdin=self._private)
         self._prepare_directories()
         async with AsyncExitStack() as cleanup:
@@ -197,6 +198,13 @@ class _Daemon:
             notify.watchdog(self._notifier)
             await asyncio.sleep(seconds / 2)
 
+    def _check_isolation(self) -> None:
+        if self._settings.isolation in ("standard", "strict"):
+            raise ConfigError(
+                f"cannot start with SANDBOX_ISOLATION={self._settings.isolation}: {_NOT_BUILT}",
+                hint="use auto or basic",
+            )
+
     def _prepare_directories(self) -> None:
         if len(self._runtime) > MAX_RUNTIME_PATH:
             raise ConfigError(
@@ -232,11 +240,6 @@ class _Daemon:
         return UidRange(instance_id, first=self._settings.uid_first, count=self._settings.uid_count)
 
     def _engine_settings(self, instance_id: str, policy: LimitPolicy, chosen: Chosen) -> Settings:
-        if self._settings.isolation in ("standard", "strict"):
-            raise ConfigError(
-                f"cannot start with SANDBOX_ISOLATION={self._settings.isolation}: {_NOT_BUILT}",
-                hint="use auto or basic",
-            )
         missing = list(chosen.missing)
         if os.geteuid() != 0:
             missing.append("root: commands run with the daemon's own uid and privileges")
