@@ -11,8 +11,7 @@ from sandboxd.cgroup import counters, tree
 from sandboxd.errors import BusUnavailable, OperationTimedOut, SchemeError
 from sandboxd.model import Limits
 from sandboxd.ports import Shim
-from sandboxd.schemes.slices import Place, expected, quietly, verify
-from sandboxd.schemes.slices import change as change_unit
+from sandboxd.schemes.places import Place, change, expected, quietly, verify
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager
 
@@ -55,7 +54,7 @@ class Scopes:
         """Put new limits on a scope and read them back."""
         tasks = _tasks(limits)
         changed = properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
-        await change_unit(self._manager, unit, os.path.join(place.directory, unit), changed)
+        await change(self._manager, unit, os.path.join(place.directory, unit), changed)
         self._verify(place, unit, limits)
 
     async def collect(self, place: Place, unit: str) -> None:

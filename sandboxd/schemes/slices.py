@@ -9,13 +9,11 @@ bucket's lock, so that a sandbox just being made in it is not hurt.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 
 from sandboxd.cgroup import limits as cgroup_limits
@@ -24,76 +22,18 @@ from sandboxd.cgroup.limits import Expected
 from sandboxd.errors import (
     LimitNotApplied,
     OperationTimedOut,
-    SandboxdError,
     SandboxNotFound,
     UnitExists,
     UnitMissing,
 )
 from sandboxd.model import Limits
 from sandboxd.names import UnitNames
+from sandboxd.schemes.places import Place, change, expected, quietly, verify
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
 
 _GONE_SECONDS = 10.0
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Place:
-    """A sandbox's slice as this daemon last set it."""
-
-    sandbox_id: str
-    unit: str
-    directory: str
-    limits: Limits
-    scopes: set[str] = field(default_factory=set)
-    tasks: int = 0
-    # Held while the slice's properties change.
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def tasks_wanted(self, limits: Limits) -> int:
-        """pids for the programs, and one for each shim; room for one even when none runs."""
-        return limits.pids + max(1, len(self.scopes))
-
-
-def expected(limits: Limits, *, tasks: int, io_path: str | None) -> Expected:
-    """What the cgroup files should say."""
-    has_io = io_path is not None
-    return Expected(
-        memory_bytes=limits.memory_bytes,
-        cpus=limits.cpus,
-        tasks=tasks,
-        io_read_bytes_per_second=limits.io_read_bytes_per_second if has_io else None,
-        io_write_bytes_per_second=limits.io_write_bytes_per_second if has_io else None,
-    )
-
-
-def verify(unit: str, directory: str, asked: Expected) -> None:
-    """Raise LimitNotApplied unless every limit is in force."""
-    wrong = cgroup_limits.mismatches(directory, asked)
-    if wrong:
-        raise LimitNotApplied(
-            f"cannot hold the limits of {unit}: {'; '.join(wrong)}",
-            hint="see the journal of systemd (PID 1) for the reason",
-            details={"unit": unit, "mismatches": wrong},
-        )
-
-
-async def change(manager: Manager, unit: str, directory: str, changed: Sequence[Property]) -> None:
-    """Change a unit's properties; raises UnitMissing where its cgroup is not there."""
-    if not tree.exists(directory):
-        raise UnitMissing(f"cannot change {unit}: it is not active", details={"unit": unit})
-    await manager.set_properties(unit, changed)
-
-
-async def quietly(work: Callable[[], Awaitable[None]], what: str) -> None:
-    """Undo something; the error that led to it is the one to be told."""
-    try:
-        await work()
-    except SandboxdError as exc:
-        _log.warning("Cannot %s: %s", what, exc)
 
 
 class Slices:
@@ -234,7 +174,10 @@ class Slices:
         return True
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> list[str]:
-        """Stop every slice of this instance that belongs to no sandbox; their names."""
+        """Stop every slice of this instance that belongs to no sandbox; their names.
+
+        Those that this daemon started or adopted itself are not touched.
+        """
         wanted = {self._names.sandbox_slice(known) for known in sandbox_ids}
         wanted |= {self._names.bucket_slice(known) for known in sandbox_ids}
         discarded = []
@@ -245,18 +188,21 @@ class Slices:
                 status.description, self._instance_id
             )
             if is_ours and status.name not in wanted and not status.is_gone:
-                await self._discard(status.name)
-                discarded.append(status.name)
+                discarded += await self._discard(status.name)
         return discarded
 
-    async def _discard(self, unit: str) -> None:
-        bucket = "-".join(unit.removesuffix(".slice").split("-")[:2]) + ".slice"
+    async def _discard(self, unit: str) -> list[str]:
+        """Stop a slice unless this daemon uses it meanwhile; what was stopped."""
+        words = unit.removesuffix(".slice").split("-")
+        bucket = f"{words[0]}-{words[1]}.slice"
         async with self._bucket_locks[bucket]:
-            if unit == bucket and self._buckets.get(bucket):
-                return
+            used = self._buckets.get(bucket, set())
+            if (used and unit == bucket) or words[-1] in used:
+                return []
             with suppress(UnitMissing):
                 await self._manager.kill_unit(unit)
             await self._stop(unit)
+        return [unit]
 
     def _new_place(self, sandbox_id: str, limits: Limits) -> Place:
         unit = self._names.sandbox_slice(sandbox_id)

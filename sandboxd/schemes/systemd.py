@@ -29,8 +29,9 @@ from sandboxd.model import (
 from sandboxd.names import UnitNames
 from sandboxd.ports import Shim
 from sandboxd.schemes import common
+from sandboxd.schemes.places import Place, quietly
 from sandboxd.schemes.scopes import Scopes
-from sandboxd.schemes.slices import Place, Slices, quietly
+from sandboxd.schemes.slices import Slices
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
 

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sandbox's place under systemd, and what slices and scopes have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from sandboxd.cgroup import limits as cgroup_limits
+from sandboxd.cgroup import tree
+from sandboxd.cgroup.limits import Expected
+from sandboxd.errors import LimitNotApplied, SandboxdError, UnitMissing
+from sandboxd.model import Limits
+from sandboxd.systemd.manager import Manager
+from sandboxd.systemd.properties import Property
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Place:
+    """A sandbox's slice as this daemon last set it."""
+
+    sandbox_id: str
+    unit: str
+    directory: str
+    limits: Limits
+    scopes: set[str] = field(default_factory=set)
+    tasks: int = 0
+    # Held while the slice's properties change.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def tasks_wanted(self, limits: Limits) -> int:
+        """pids for the programs, and one for each shim; room for one even when none runs."""
+        return limits.pids + max(1, len(self.scopes))
+
+
+def expected(limits: Limits, *, tasks: int, io_path: str | None) -> Expected:
+    """What the cgroup files should say."""
+    has_io = io_path is not None
+    return Expected(
+        memory_bytes=limits.memory_bytes,
+        cpus=limits.cpus,
+        tasks=tasks,
+        io_read_bytes_per_second=limits.io_read_bytes_per_second if has_io else None,
+        io_write_bytes_per_second=limits.io_write_bytes_per_second if has_io else None,
+    )
+
+
+def verify(unit: str, directory: str, asked: Expected) -> None:
+    """Raise LimitNotApplied unless every limit is in force."""
+    wrong = cgroup_limits.mismatches(directory, asked)
+    if wrong:
+        raise LimitNotApplied(
+            f"cannot hold the limits of {unit}: {'; '.join(wrong)}",
+            hint="see the journal of systemd (PID 1) for the reason",
+            details={"unit": unit, "mismatches": wrong},
+        )
+
+
+async def change(manager: Manager, unit: str, directory: str, changed: Sequence[Property]) -> None:
+    """Change a unit's properties; raises UnitMissing where its cgroup is not there."""
+    if not tree.exists(directory):
+        raise UnitMissing(f"cannot change {unit}: it is not active", details={"unit": unit})
+    await manager.set_properties(unit, changed)
+
+
+async def quietly(work: Callable[[], Awaitable[None]], what: str) -> None:
+    """Undo something; the error that led to it is the one to be told."""
+    try:
+        await work()
+    except SandboxdError as exc:
+        _log.warning("Cannot %s: %s", what, exc)

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of steps, and that whatever fails leaves nothing, against a tree of plain files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from sandboxd.cgroup import host
+from sandboxd.errors import (
+    BusUnavailable,
+    JobFailed,
+    LimitNotApplied,
+    PropertyRejected,
+    SchemeError,
+)
+from sandboxd.model import (
+    Command,
+    EnforcedBy,
+    Execution,
+    Isolation,
+    Limits,
+    Network,
+    Sandbox,
+    SchemeName,
+)
+from sandboxd.names import UnitNames
+from sandboxd.ports import Shim
+from sandboxd.schemes import scopes
+from sandboxd.schemes.systemd import SystemdScheme
+from sandboxd.systemd.manager import Manager
+from tests.unit.schemes.fake_manager import FakeManager
+
+LIMITS = Limits(
+    memory_bytes=64 << 20,
+    cpus=0.5,
+    pids=20,
+    io_read_bytes_per_second=7 << 20,
+    io_write_bytes_per_second=5 << 20,
+    disk_bytes=1 << 30,
+    timeout_seconds=60.0,
+    cpu_seconds=None,
+    max_output_bytes=1 << 20,
+    open_files=64,
+    file_size_bytes=1 << 30,
+)
+NAMES = UnitNames("sandboxd_t")
+INSTANCE = "abcdefghijkl"
+# Both ids fall into one bucket, "d8".
+ONE, TWO = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
+
+
+class LiveShim:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.pidfd = os.pidfd_open(self.pid)
+
+
+@pytest.fixture
+def shim() -> Iterator[Shim]:
+    live = LiveShim()
+    yield cast("Shim", live)
+    os.close(live.pidfd)
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
+    (tmp_path / "cgroup.controllers").write_text("cpu io memory pids\n")
+    monkeypatch.setattr(host, "hierarchy", lambda root: host.Hierarchy.UNIFIED)
+    monkeypatch.setattr(scopes, "is_in", lambda pid, unit: True)
+    monkeypatch.setattr(scopes, "_COLLECT_SECONDS", 0.01)
+    return FakeManager(tmp_path)
+
+
+async def opened(manager: FakeManager, tmp_path: Path) -> SystemdScheme:
+    scheme = SystemdScheme(
+        cast("Manager", manager), NAMES, instance_id=INSTANCE, aggregate_bytes=1 << 30,
+        io_path="/var/lib", root=str(tmp_path),
+    )  # fmt: skip
+    await scheme.open()
+    manager.log.clear()
+    return scheme
+
+
+def sandbox(identity: str = ONE) -> Sandbox:
+    now = datetime.now(UTC)
+    return Sandbox(
+        id=identity, name=None, owner_uid=0, uid=0, isolation=Isolation.BASIC,
+        network=Network.HOST, scheme=SchemeName.SYSTEMD, limits=LIMITS, enforcement={},
+        created_at=now, last_used_at=now,
+    )  # fmt: skip
+
+
+def execution(identity: str = "eeeeeeeeeeee", limits: Limits = LIMITS) -> Execution:
+    return Execution(
+        id=identity, sandbox_id=ONE, command=Command(argv=("true",)), limits=limits,
+        own_limits=frozenset(), enforcement={}, created_at=datetime.now(UTC),
+    )  # fmt: skip
+
+
+async def test_open_sets_the_aggregate_of_a_parent_that_is_there(
+    manager: FakeManager, tmp_path: Path
+) -> None:
+    await opened(manager, tmp_path)
+    await opened(manager, tmp_path)
+    assert manager.text(NAMES.parent_slice, "memory.max") == str(1 << 30)
+    assert set(manager.units) == {NAMES.parent_slice}
+
+
+async def test_open_refuses_a_host_without_a_controller(
+    manager: FakeManager, tmp_path: Path
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu io pids\n")
+    with pytest.raises(SchemeError, match="lacks the cgroup controllers memory"):
+        await opened(manager, tmp_path)
+    assert manager.units == {}
+
+
+async def test_io_limits_that_do_not_arrive_are_not_asked_for(
+    manager: FakeManager, tmp_path: Path
+) -> None:
+    manager.ignore.add("IO")
+    scheme = await opened(manager, tmp_path)
+    await scheme.create_sandbox(sandbox())
+    held = scheme.enforcement(LIMITS)["io_read_bytes_per_second"]
+    assert held.by is EnforcedBy.NONE
+    assert "no block device of its own is under /var/lib" in held.detail
+    assert scheme.enforcement(LIMITS)["memory_bytes"].by is EnforcedBy.KERNEL
+
+
+async def test_slices_come_before_scopes_and_go_after_them(
+    manager: FakeManager, tmp_path: Path, shim: Shim
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    await scheme.place(box, run, shim, 1)
+    await scheme.collect(box, run, 0)
+    await scheme.release_sandbox(box)
+    outer, scope = scheme.sandbox_unit(ONE), scheme.execution_unit(ONE, run.id)
+    bucket = NAMES.bucket_slice(ONE)
+    assert manager.log == [
+        ("start", bucket), ("start", outer), ("start", scope),
+        ("stop", scope), ("stop", outer), ("stop", bucket),
+    ]  # fmt: skip
+    assert set(manager.units) == {NAMES.parent_slice}
+
+
+@pytest.mark.parametrize("ignored", ["MemoryMax", "MemorySwapMax", "TasksMax", "IO"])
+async def test_sandbox_without_a_limit_in_force_is_not_made(
+    manager: FakeManager, tmp_path: Path, ignored: str
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    manager.ignore.add(ignored)
+    with pytest.raises(LimitNotApplied):
+        await scheme.create_sandbox(sandbox())
+    assert set(manager.units) == {NAMES.parent_slice}
+
+
+async def test_execution_without_a_limit_in_force_is_not_placed(
+    manager: FakeManager, tmp_path: Path, shim: Shim
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box = sandbox()
+    await scheme.create_sandbox(box)
+    await scheme.place(box, execution("ffffffffffff"), shim, 1)
+    manager.ignore.add("MemoryMax")
+    with pytest.raises(LimitNotApplied, match=r"memory\.max says 'max'"):
+        await scheme.place(box, execution(), shim, 2)
+    assert scheme.execution_unit(ONE, "eeeeeeeeeeee") not in manager.units
+    assert manager.text(scheme.sandbox_unit(ONE), "pids.max") == "21"
+
+
+async def test_lost_answer_of_a_start_that_happened(
+    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    start = manager.start_transient
+
+    async def start_and_lose(unit: str, *arguments: object, **more: object) -> None:
+        await start(unit, *arguments, **more)  # type: ignore[arg-type]
+        raise BusUnavailable("lost")
+
+    monkeypatch.setattr(manager, "start_transient", start_and_lose)
+    await scheme.place(box, run, shim, 1)
+    assert manager.log[-1] == ("start", scheme.execution_unit(ONE, run.id))
+
+
+async def test_lost_start_is_tried_again(
+    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    scope = scheme.execution_unit(ONE, run.id)
+    manager.fail["start", scope] = [BusUnavailable("lost")]
+    monkeypatch.setattr(scopes, "is_in", lambda pid, unit: unit in manager.units)
+    await scheme.place(box, run, shim, 1)
+    manager.fail["start", scope] = [BusUnavailable("lost")] * 3
+    await scheme.collect(box, run, 0)
+    with pytest.raises(BusUnavailable):
+        await scheme.place(box, run, shim, 1)
+    assert scope not in manager.units
+
+
+async def test_buckets_are_shared_and_go_with_the_last(
+    manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandboxd.names._bucket", lambda identity: "d8")
+    scheme = await opened(manager, tmp_path)
+    bucket = NAMES.bucket_slice(ONE)
+    await scheme.create_sandbox(sandbox(ONE))
+    # A create and a release in one bucket at once: the bucket outlives the first to go.
+    await asyncio.gather(scheme.release_sandbox(sandbox(ONE)), scheme.create_sandbox(sandbox(TWO)))
+    assert scheme.sandbox_unit(TWO) in manager.units
+    assert bucket in manager.units
+    await scheme.release_sandbox(sandbox(TWO))
+    assert set(manager.units) == {NAMES.parent_slice}
+
+
+def changes_of(manager: FakeManager) -> list[str]:
+    return [unit.rpartition(".")[2] for verb, unit in manager.log if verb == "set"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "order"),
+    [
+        (replace(LIMITS, memory_bytes=128 << 20), ["slice", "scope"]),
+        (replace(LIMITS, memory_bytes=32 << 20), ["scope", "slice"]),
+        (replace(LIMITS, memory_bytes=32 << 20, cpus=1.0), ["slice", "scope", "slice"]),
+    ],
+)
+async def test_no_scope_ever_has_more_than_its_slice(
+    manager: FakeManager, tmp_path: Path, shim: Shim, wanted: Limits, order: list[str]
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    await scheme.place(box, run, shim, 1)
+    await scheme.change_limits(box, wanted, [(run, wanted)])
+    assert changes_of(manager) == order
+    for unit in (scheme.sandbox_unit(ONE), scheme.execution_unit(ONE, run.id)):
+        assert manager.text(unit, "memory.max") == str(wanted.memory_bytes)
+        assert manager.text(unit, "cpu.max") == f"{int(wanted.cpus * 100000)} 100000"
+
+
+async def test_failed_change_is_undone(manager: FakeManager, tmp_path: Path, shim: Shim) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, first, second = sandbox(), execution(), execution("ffffffffffff")
+    await scheme.create_sandbox(box)
+    await scheme.place(box, first, shim, 1)
+    await scheme.place(box, second, shim, 2)
+    refused = PropertyRejected("unit", "org.freedesktop.DBus.Error.InvalidArgs", "no")
+    manager.fail["set", scheme.execution_unit(ONE, second.id)] = [refused]
+    wanted = replace(LIMITS, memory_bytes=128 << 20)
+    with pytest.raises(PropertyRejected):
+        await scheme.change_limits(box, wanted, [(first, wanted), (second, wanted)])
+    for unit in (scheme.sandbox_unit(ONE), scheme.execution_unit(ONE, first.id)):
+        assert manager.text(unit, "memory.max") == str(LIMITS.memory_bytes)
+    # And the place still knows what it holds.
+    await scheme.change_limits(box, wanted, [(first, wanted), (second, wanted)])
+
+
+async def test_create_that_systemd_refuses_leaves_no_bucket(
+    manager: FakeManager, tmp_path: Path
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    unit = scheme.sandbox_unit(ONE)
+    manager.fail["start", unit] = [JobFailed(unit, "failed")]
+    with pytest.raises(JobFailed):
+        await scheme.create_sandbox(sandbox())
+    assert set(manager.units) == {NAMES.parent_slice}
+    await scheme.create_sandbox(sandbox())
+
+
+async def test_adoption(manager: FakeManager, tmp_path: Path, shim: Shim) -> None:
+    before = await opened(manager, tmp_path)
+    box = sandbox()
+    await before.create_sandbox(box)
+    for identity in ("eeeeeeeeeeee", "ffffffffffff"):
+        await before.place(box, execution(identity), shim, 1)
+    after = await opened(manager, tmp_path)
+    assert await after.adopt_sandbox(box)
+    assert manager.log == []
+    assert not await after.adopt_sandbox(sandbox(TWO))
+    await after.collect(box, execution("eeeeeeeeeeee"), 1)
+    assert manager.text(after.sandbox_unit(ONE), "pids.max") == "21"
+    # What the record says holds, whatever the earlier daemon had come to.
+    box.limits = replace(LIMITS, memory_bytes=32 << 20)
+    later = await opened(manager, tmp_path)
+    assert await later.adopt_sandbox(box)
+    assert manager.text(later.sandbox_unit(ONE), "memory.max") == str(32 << 20)
+
+
+async def test_only_what_nobody_uses_is_discarded(manager: FakeManager, tmp_path: Path) -> None:
+    scheme = await opened(manager, tmp_path)
+    await scheme.create_sandbox(sandbox())
+    other = SystemdScheme(
+        cast("Manager", manager), NAMES, instance_id="zzzzzzzzzzzz", aggregate_bytes=1 << 30,
+        io_path="/var/lib", root=str(tmp_path),
+    )  # fmt: skip
+    await other.open()
+    assert not await other.adopt_sandbox(sandbox())
+    assert list(await other.discard_unknown([])) == []
+    assert list(await scheme.discard_unknown([])) == []
+    next_daemon = await opened(manager, tmp_path)
+    assert list(await next_daemon.discard_unknown([ONE])) == []
+    assert sorted(await next_daemon.discard_unknown([])) == sorted(
+        [scheme.sandbox_unit(ONE), NAMES.bucket_slice(ONE)]
+    )
+    assert set(manager.units) == {NAMES.parent_slice}
