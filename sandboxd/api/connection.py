@@ -74,7 +74,14 @@ class Connection(web.RequestHandler):
     def _arm(self, seconds: float) -> None:
         self._disarm()
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(seconds, self.force_close)
+        self._deadline = loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            # Closing alone would wait for ever for a client that does not read its answer.
+            transport.abort()
 
     def _disarm(self) -> None:
         if self._deadline is not None:

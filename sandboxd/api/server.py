@@ -49,18 +49,32 @@ async def serving(
             ConnectionFactory(api.handle), shutdown_timeout=_CONNECTION_GRACE_SECONDS
         )
         await runner.setup()
+        listeners = tuple(sockets)
         try:
-            for listener in sockets:
+            for listener in listeners:
                 await web.SockSite(runner, listener, backlog=_BACKLOG).start()
             yield
         except Exception as exc:
             failure = exc
         finally:
+            await _stop_accepting(listeners)
             await work.close(grace_seconds=_WORK_GRACE_SECONDS)
             await runner.cleanup()
     if failure is not None:
         # Past the task group, which would wrap it: it is not one of the tasks'.
         raise failure
+
+
+async def _stop_accepting(listeners: Iterable[socket.socket]) -> None:
+    """Leave new clients in the kernel's queue, for the next daemon if the socket is handed on.
+
+    asyncio drops a connection without closing it if its server is closed between accept(2) and the
+    transport's creation, which takes the loop two rounds.
+    """
+    for listener in listeners:
+        asyncio.get_running_loop().remove_reader(listener)
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 class Api:

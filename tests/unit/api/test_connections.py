@@ -101,6 +101,23 @@ async def test_silent_and_half_sent_connections_are_closed(monkeypatch: pytest.M
         assert (await server.ask("POST", "/v1/run", RUN)).status == 200
 
 
+async def test_an_answer_that_nobody_takes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.2)
+    async with served() as server:
+        server.engine.stdout = b"x" * (1 << 20)
+        reader, writer = await asyncio.open_unix_connection(server.path, limit=1 << 10)
+        writer.write(post(RUN))
+        head = await reader.readline()
+        assert head == b"HTTP/1.1 200 OK\r\n"
+        # Not reading is what is tested, and it makes no event.
+        await asyncio.sleep(0.6)
+        rest = b""
+        with suppress(ConnectionError):
+            rest = await reader.read()
+        assert len(rest) < 1 << 20
+        writer.close()
+
+
 async def test_a_client_that_leaves_ends_its_wait_and_not_the_execution() -> None:
     async with served() as server:
         server.engine.hold.clear()
