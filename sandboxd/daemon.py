@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from typing import NoReturn
 
 from sandboxd import __version__, config
 from sandboxd.api.listener import group_id, listen
@@ -66,12 +67,23 @@ def main() -> None:
     arguments = _parse(sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        settings = config.load(arguments.config, os.environ)
-        with _ready_file(settings.ready_file):
-            asyncio.run(_Daemon(arguments, settings).run())
+        # By the environment's name already, since a setting beside it may be refused.
+        with _ready_file(os.environ.get("SANDBOX_READY_FILE") or None):
+            settings = config.load(arguments.config, os.environ)
+            with _ready_file(settings.ready_file):
+                asyncio.run(_Daemon(arguments, settings).run())
     except SandboxdError as exc:
-        _log.critical("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
-        sys.exit(1)
+        _give_up(exc)
+    except ExceptionGroup as group:
+        # What is raised while tasks run comes as a group of one.
+        if len(group.exceptions) != 1 or not isinstance(group.exceptions[0], SandboxdError):
+            raise
+        _give_up(group.exceptions[0])
+
+
+def _give_up(exc: SandboxdError) -> NoReturn:
+    _log.critical("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
+    sys.exit(1)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -187,8 +199,14 @@ class _Daemon:
 
     def _tell_ready(self, status: str) -> None:
         if self._settings.ready_file is not None:
-            with open(self._settings.ready_file, "w", encoding="ascii") as file:
-                file.write("ready\n")
+            try:
+                with open(self._settings.ready_file, "w", encoding="ascii") as file:
+                    file.write("ready\n")
+            except OSError as exc:
+                raise ConfigError(
+                    f"cannot write the ready file {self._settings.ready_file}: {exc.strerror}",
+                    hint="name another with SANDBOX_READY_FILE",
+                ) from exc
         notify.ready(self._notifier, status)
         _log.info("Ready on %s, %s", self._socket, status)
 
