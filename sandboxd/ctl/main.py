@@ -110,6 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read stdout has gone away; the interpreter's last flush must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.SIGNALLED + 13
+    except OSError as exc:
+        exits.say(f"cannot go on: {exc}")
+        return exits.REFUSED
     return code
 
 

@@ -27,6 +27,7 @@ from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.errors import SandboxdError
 
+_PREFIX = "sandboxd-run-"
 _START_SECONDS = 90.0
 _STOP_SECONDS = 60.0
 _TERMINATE_SECONDS = 10.0
@@ -84,7 +85,7 @@ def _short_parent() -> str | None:
 @contextmanager
 def _directory(parent: str | None, *, mode: int) -> Iterator[str]:
     try:
-        path = tempfile.mkdtemp(prefix="sandboxd-run-", dir=parent)
+        path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
     except OSError as exc:
         raise PrivateDaemonFailed(
             f"cannot make a directory for a private daemon below {parent}: {exc.strerror}",
@@ -162,7 +163,10 @@ def _stop(process: subprocess.Popen[bytes], interrupts: Interrupts) -> None:
 
 def _log_tail(runtime: str) -> str | None:
     """The last lines that the daemon wrote, for the error's hint."""
-    with open(os.path.join(runtime, "log"), "rb") as log:
-        log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_LOG_BYTES))
-        lines = log.read().decode("utf-8", "replace").splitlines()
+    try:
+        with open(os.path.join(runtime, "log"), "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_LOG_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except OSError as exc:
+        return f"what it said cannot be read: {exc}"
     return "\n    ".join(["the daemon said:", *lines[-_LOG_LINES:]]) if lines else None
