@@ -7,6 +7,7 @@ step's name; the caller sends it to the shim through a pipe that the exec closes
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -82,7 +83,7 @@ def _private_mounts(spec: dict[str, Any]) -> None:
     """A mount and ipc namespace of the execution's own: no file in /tmp, no shared memory and no
     System V object outlives it, and /proc shows its own pid namespace."""
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
-    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    _stop_propagation()
     safe = linux.MS_NOSUID | linux.MS_NODEV
     if spec["pid_namespace"]:
         linux.mount("proc", "/proc", "proc", safe | linux.MS_NOEXEC)
@@ -92,6 +93,27 @@ def _private_mounts(spec: dict[str, Any]) -> None:
     if os.path.isdir("/dev/shm"):  # noqa: S108
         size = spec["shm_bytes"]
         linux.mount("shm", "/dev/shm", "tmpfs", safe, f"size={size},mode=1777")  # noqa: S108
+
+
+def _stop_propagation() -> None:
+    """Keep the mounts made here from reaching the host."""
+    try:
+        linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+    else:
+        return
+    # In a chroot `/` may be no mount point, and the mount it lies in has no name there. Joining
+    # the namespace we are in makes the namespace's own root ours (setns(2)): from there it has.
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    linux.setns(namespace, linux.CLONE_NEWNS)
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    os.fchdir(root)
+    os.chroot(".")
+    os.close(namespace)
+    os.close(root)
 
 
 def _set_rlimits(wanted: dict[str, list[int]]) -> None:

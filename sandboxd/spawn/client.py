@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -48,17 +49,17 @@ async def start_spawner_process(socket_path: str) -> None:
     """
     # It is our only child and nobody waits for it: the kernel shall reap it (signal(7)).
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    argv = spawner_argv(socket_path, idle_seconds=60.0)
-    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
-    os.posix_spawn(  # noqa: ASYNC221 - returns after the fork, at start-up
-        argv[0],
-        argv,
+    # Not posix_spawn: glibc's leaves its internal signals ignored, in every command after it too.
+    process = subprocess.Popen(  # noqa: ASYNC220 - returns after the fork, at start-up
+        spawner_argv(socket_path, idle_seconds=60.0),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
         # The daemon's own is for the daemon: NOTIFY_SOCKET and the like are not the spawner's.
-        {"PATH": os.defpath},
-        file_actions=null,
-        setsid=True,
-        setsigdef=[signal.SIGCHLD],
+        env={"PATH": os.defpath},
+        cwd="/",
     )
+    process.returncode = 0
 
 
 class SpawnerClient:
