@@ -217,6 +217,7 @@ async def test_release_kills_what_ignores_sigterm() -> None:
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.timeout(300)
 async def test_forty_starts_at_once() -> None:
     async with opened_scheme() as (scheme, _, _):
         sandboxes = [new_sandbox() for _ in range(8)]
