@@ -108,7 +108,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--private", action="store_true",
-        help="end with standard input, and everything that was started with it",
+        help="end with standard input, and with it all work, records and both directories",
     )  # fmt: skip
     parser.add_argument(
         "--stop-all", action="store_true",
@@ -150,6 +150,8 @@ class _Daemon:
         stop = _stop_event(watch_stdin=self._private)
         self._prepare_directories()
         async with AsyncExitStack() as cleanup:
+            if self._private:
+                cleanup.callback(instance.remove_directories, self._state, self._runtime)
             cleanup.enter_context(instance.lock(self._state))
             instance_id = instance.instance_id(self._state)
             bound = host.memory_bound()

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from sandboxd.errors import ConfigError
 from sandboxd.names import is_id, new_id
+from sandboxd.workspace.removal import remove_tree
 
 
 @contextmanager
@@ -42,3 +43,17 @@ def instance_id(state_directory: str) -> str:
         file.write(f"{made}\n")
     os.rename(f"{path}.tmp", path)
     return made
+
+
+def remove_directories(state_directory: str, runtime_directory: str) -> None:
+    """Remove what a daemon makes in them, then both, unless somebody else's files are there."""
+    for name in ("sandboxes", "executions"):
+        for directory in (state_directory, runtime_directory):
+            remove_tree(os.path.join(directory, name))
+    made = ["lock", "instance", "sandboxd.sock", "spawner.sock", "notify", "log"]
+    for directory in (state_directory, runtime_directory):
+        for name in made:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(directory, name))
+        with suppress(OSError):
+            os.rmdir(directory)

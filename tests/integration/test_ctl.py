@@ -274,7 +274,6 @@ def sleeping() -> list[str]:
     return found
 
 
-@pytest.mark.xfail(strict=True, reason="a private daemon removes no directories")
 def test_a_killed_sandboxctl_leaves_nothing() -> None:
     before = leftovers()
     process = started_private()
