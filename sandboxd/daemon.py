@@ -143,6 +143,7 @@ class _Daemon:
         self._private: bool = arguments.private
         self._stop_all: bool = arguments.stop_all
         self._notifier = notify.choose()
+        self._was_ready = False
 
     async def run(self) -> None:
         """Start, serve, stop."""
@@ -150,8 +151,7 @@ class _Daemon:
         stop = _stop_event(watch_stdin=self._private)
         self._prepare_directories()
         async with AsyncExitStack() as cleanup:
-            if self._private:
-                cleanup.callback(instance.remove_directories, self._state, self._runtime)
+            cleanup.callback(self._remove_private_directories)
             cleanup.enter_context(instance.lock(self._state))
             instance_id = instance.instance_id(self._state)
             bound = host.memory_bound()
@@ -209,6 +209,7 @@ class _Daemon:
                     f"cannot write the ready file {self._settings.ready_file}: {exc.strerror}",
                     hint="name another with SANDBOX_READY_FILE",
                 ) from exc
+        self._was_ready = True
         notify.ready(self._notifier, status)
         _log.info("Ready on %s, %s", self._socket, status)
 
@@ -224,6 +225,11 @@ class _Daemon:
                 f"cannot start with SANDBOX_ISOLATION={self._settings.isolation}: {_NOT_BUILT}",
                 hint="use auto or basic",
             )
+
+    def _remove_private_directories(self) -> None:
+        """A private daemon's go with it; one that never got ready leaves its log to its parent."""
+        if self._private and self._was_ready:
+            instance.remove_directories(self._state, self._runtime)
 
     def _prepare_directories(self) -> None:
         if len(self._runtime) > MAX_RUNTIME_PATH:

@@ -17,7 +17,6 @@ import pytest
 
 from sandboxd.systemd import notify
 
-
 # It has no wheels: only where the distribution's package is, as in the systemd machine.
 KINDS = ["plain", "pystemd"] if find_spec("pystemd") else ["plain"]
 
