@@ -169,7 +169,8 @@ def test_the_host_s_files_cannot_be_changed(daemon: Daemon, sandbox: Any) -> Non
 def test_signals_are_at_their_defaults(daemon: Daemon, sandbox: Any) -> None:
     found = status(daemon, sandbox)
     for name in ("SigBlk", "SigIgn", "SigPnd"):
-        assert int(found[name], 16) == 0, name
+        # But 32 and 33, which are the C library's own and which no program can change.
+        assert int(found[name], 16) & ~(0b11 << 31) == 0, name
     assert daemon.execute(sandbox["id"], "yes | head -1")["stdout"] == "y\n"
 
 

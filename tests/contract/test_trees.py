@@ -114,6 +114,8 @@ def test_an_interactive_shell_without_a_terminal_ends(daemon: Daemon, sandbox: A
     assert (ran["status"], ran["exit_code"]) == ("EXITED", 0)
 
 
+# Without a uid and a pid namespace of its own, a command's kill would reach this very test.
+@pytest.mark.usefixtures("requires_root")
 def test_one_execution_s_end_touches_no_other(daemon: Daemon, create: Create) -> None:
     one, two = create(), create()
     bystanders = [start(daemon, made, ["sleep", marker(made, 7)]) for made in (one, two)]
