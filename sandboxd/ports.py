@@ -150,12 +150,12 @@ class Scheme(Protocol):
         """Make the place, limits in force; on an error nothing is left."""
         ...
 
-    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
-        """Put a held shim under the execution's limits. running: executions including this one."""
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
+        """Put a held shim under the execution's limits; on an error it is under none."""
         ...
 
-    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
-        """Remove what an ended execution left. running: executions still there."""
+    async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
+        """Remove what an execution whose shim is gone left; fine where it was never placed."""
         ...
 
     async def change_limits(

@@ -62,7 +62,7 @@ class Adoption:
         self._executions.finish(running, outcome, facts)
         await context.store.save_execution(execution)
         running.finished.set()
-        await context.scheme.collect(live.sandbox, execution, 0)
+        await context.scheme.collect(live.sandbox, execution)
         running.collected.set()
 
     def _settle(self, live: LiveSandbox, sandbox: Sandbox, *, there: bool) -> None:

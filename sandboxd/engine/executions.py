@@ -169,13 +169,13 @@ class Executions:
         begun.shim = shim
         live.executions[execution.id] = begun
         undo.push_async_callback(shim.abort)
-        await context.scheme.place(sandbox, execution, shim, len(live.running()))
+        await context.scheme.place(sandbox, execution, shim)
         return shim
 
     async def _give_up(self, live: LiveSandbox, begun: LiveExecution) -> None:
         begun.shim = None
         live.executions.pop(begun.execution.id, None)
-        await self._context.scheme.collect(live.sandbox, begun.execution, len(live.running()))
+        await self._context.scheme.collect(live.sandbox, begun.execution)
 
     def _launch_request(self, sandbox: Sandbox, execution: Execution) -> LaunchRequest:
         context = self._context
@@ -222,7 +222,7 @@ class Executions:
         await self._save(running.execution)
         running.finished.set()
         try:
-            await self._context.scheme.collect(live.sandbox, running.execution, len(live.running()))
+            await self._context.scheme.collect(live.sandbox, running.execution)
         finally:
             async with live.settled:
                 running.collected.set()

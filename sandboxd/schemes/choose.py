@@ -115,7 +115,8 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         async def start_spawner(path: str) -> None:
             description = f"sandboxd spawner of instance {wanted.instance_id}"
             argv = spawner_argv(path, idle_seconds=None)
-            await manager.start_service(service, argv, description=description)
+            if await manager.start_service(service, argv, description=description):
+                undo.push_async_callback(manager.stop_unit, service)
 
         launcher = SpawnerClient(wanted.runtime_directory, start_spawner)
         undo.callback(launcher.close)
@@ -164,10 +165,10 @@ async def _probe(
     async with AsyncExitStack() as undo:
         await scheme.create_sandbox(sandbox)
         undo.push_async_callback(scheme.release_sandbox, sandbox)
-        undo.push_async_callback(scheme.collect, sandbox, execution, 0)
+        undo.push_async_callback(scheme.collect, sandbox, execution)
         shim = await launcher.hold()
         undo.push_async_callback(shim.abort)
-        await scheme.place(sandbox, execution, shim, 1)
+        await scheme.place(sandbox, execution, shim)
         return shim.pid_namespace, shim.missing
 
 

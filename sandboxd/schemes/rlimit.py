@@ -79,10 +79,10 @@ class RlimitScheme:
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         """Nothing to make: the uid is the place."""
 
-    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
         """Nothing to do: the child sets its own rlimits."""
 
-    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
+    async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         """Nothing to remove: the shim killed what was left."""
 
     async def change_limits(

@@ -179,8 +179,8 @@ class SystemdScheme:
         """See Scheme."""
         await self._slices.start(sandbox.id, sandbox.limits)
 
-    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
-        """See Scheme. The shims are counted here, by their scopes, and not by `running`."""
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
+        """See Scheme."""
         place = self._slices.place(sandbox.id)
         unit = self.execution_unit(sandbox.id, execution.id)
         about = units.describe(self._instance_id, f"execution {execution.id} of {sandbox.id}")
@@ -194,13 +194,15 @@ class SystemdScheme:
             await self._scopes.start(place, unit, execution.limits, shim, description=about)
             undo.pop_all()
 
-    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
+    async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         """See Scheme."""
         place = self._slices.place(sandbox.id)
         unit = self.execution_unit(sandbox.id, execution.id)
         if unit not in place.scopes:
             # It was never placed, or the error that ended its start has cleared up after it.
             return
+        # Its shim is gone: the next one takes its room, with no change of the slice between them.
+        place.scopes.discard(unit)
         await self._scopes.collect(place, unit)
         await self._slices.dismiss(place, unit)
 

@@ -145,7 +145,7 @@ def _run(port: Port, request: dict[str, Any]) -> dict[str, Any]:
         command = Command(request)
         stack.callback(command.end)
         command.start()
-        while (open_fds := command.open_fds()) or not command.ended():
+        while open_fds := command.open_fds():
             poller = select.poll()
             poller.register(port, select.POLLIN)
             for fd in open_fds:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import time
@@ -62,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("build", help="build the image unless the cache has it")
     command.set_defaults(action=_build)
+
+    command = commands.add_parser("prune", help="remove images of other recipes from the cache")
+    command.set_defaults(action=_prune)
 
     command = commands.add_parser("run", help="run a command in a fresh machine")
     _add_boot(command)
@@ -147,6 +151,16 @@ def _kernel_arguments(options: argparse.Namespace) -> tuple[str, ...]:
 def _build(options: argparse.Namespace) -> int:
     built = image.ensure()
     say(f"image {built.directory}, accelerator {accelerator.choose(built)}")
+    return 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    running = [machine.directory.name for machine in Machine.all() if machine.running()]
+    if running:
+        raise MachineError(f"cannot prune while machines run: {', '.join(running)}")
+    for directory in image.others():
+        say(f"removing {directory}")
+        shutil.rmtree(directory)
     return 0
 
 

@@ -2,20 +2,18 @@
 """One command inside the machine, in a unit of its own: machine-command@ID.service.
 
 The unit is started over systemd's private socket, so that a test may stop or restart the message
-bus below its own feet. The unit's main process is this file's `main`: it asks the agent for the
-pipes to write to, starts the command, waits and reports the status. A unit that ends without
-that report lost its command. When the main process ends, systemd kills what the command left.
+bus below its own feet. Its main process is a shell (a tenth of what an interpreter costs when
+emulated), which writes "begun", runs the command and writes its status; a unit that ends without
+the status lost its command. When the shell ends, systemd kills what the command left.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -29,61 +27,45 @@ DRAIN_SECONDS = 2.0
 
 
 class Command:
-    """The agent's end of a command; `open_fds` are what its output and status come from."""
+    """The agent's end of a command: two pipes with its output, one with its report."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._id = os.urandom(6).hex()
         self._directory = RUNTIME / self._id
         self._request = request
-        self._kinds: dict[int, Kind] = {}
-        self._listener: socket.socket | None = None
-        self._control: socket.socket | None = None
-        self._given_fds: list[int] = []
+        self._kinds: dict[int, Kind | None] = {}
         self._report = b""
         self._status: int | None = None
         self._error: str | None = None
         self._deadline: float | None = None
 
-    @property
-    def _unit(self) -> str:
-        return f"machine-command@{self._id}.service"
-
     def start(self) -> None:
         """Start the unit. Raises OSError when systemd refuses."""
         self._directory.mkdir(parents=True, mode=0o700)
-        (self._directory / "request.json").write_text(json.dumps(self._request))
-        for kind in (Kind.STDOUT, Kind.STDERR):
-            ours, given = os.pipe()
-            self._kinds[ours] = kind
-            self._given_fds.append(given)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(os.fspath(self._directory / "control"))
-        self._listener.listen(1)
+        (self._directory / "script").write_text(script(self._request, self._directory))
+        for name, kind in (("stdout", Kind.STDOUT), ("stderr", Kind.STDERR), ("report", None)):
+            path = self._directory / name
+            os.mkfifo(path, 0o600)
+            self._kinds[os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)] = kind
         self._deadline = time.monotonic() + START_SECONDS
         _systemctl("start", "--no-block", self._unit)
 
     def open_fds(self) -> list[int]:
         """Return the file descriptors that still may become readable."""
-        sockets = [each.fileno() for each in (self._listener, self._control) if each is not None]
-        return [*sockets, *self._kinds]
+        return list(self._kinds)
 
     def read(self, fd: int) -> list[tuple[Kind, bytes]]:
         """Take what a readable descriptor has; return output to pass on."""
-        if fd in self._kinds:
-            data = os.read(fd, MAX_PAYLOAD)
-            if data:
-                return [(self._kinds[fd], data)]
+        data = os.read(fd, MAX_PAYLOAD)
+        kind = self._kinds[fd]
+        if not data:
             del self._kinds[fd]
             os.close(fd)
-        elif self._listener is not None and fd == self._listener.fileno():
-            self._give_pipes()
-        elif self._control is not None:
-            self._take_report()
+        if kind is None:
+            self._take_report(data)
+        elif data:
+            return [(kind, data)]
         return []
-
-    def ended(self) -> bool:
-        """Tell whether the command's status is known, or known to be lost."""
-        return self._status is not None or self._error is not None
 
     def patience_milliseconds(self) -> int | None:
         """Return how long to wait for the next thing to read; None is for ever."""
@@ -95,7 +77,7 @@ class Command:
         """Tell whether a deadline has passed: of the start, or of output after the end."""
         if self._deadline is None or time.monotonic() < self._deadline:
             return False
-        if not self.ended():
+        if not self._ended():
             self._error = f"{self._unit} did not start in {START_SECONDS:.0f} s"
         return True
 
@@ -106,15 +88,11 @@ class Command:
 
     def end(self) -> None:
         """Free everything; a unit that may still run is stopped."""
-        if not self.ended():
+        if not self._ended():
             _systemctl("stop", "--no-block", self._unit)
-        for each in (self._listener, self._control):
-            if each is not None:
-                each.close()
-        for fd in (*self._kinds, *self._given_fds):
+        for fd in self._kinds:
             os.close(fd)
         self._kinds.clear()
-        self._given_fds.clear()
         shutil.rmtree(self._directory)
 
     def result(self) -> dict[str, Any]:
@@ -123,61 +101,42 @@ class Command:
             return {"error": self._error or "the command's end is not known"}
         return {"status": self._status}
 
-    def _give_pipes(self) -> None:
-        assert self._listener is not None
-        self._control, _ = self._listener.accept()
-        self._listener.close()
-        self._listener = None
-        socket.send_fds(self._control, [b"go"], self._given_fds)
-        for fd in self._given_fds:
-            os.close(fd)
-        self._given_fds.clear()
-        self._deadline = None
+    @property
+    def _unit(self) -> str:
+        return f"machine-command@{self._id}.service"
 
-    def _take_report(self) -> None:
-        assert self._control is not None
-        data = self._control.recv(4096)
+    def _ended(self) -> bool:
+        return self._status is not None or self._error is not None
+
+    def _take_report(self, data: bytes) -> None:
         self._report += data
+        self._deadline = None
         if data:
             return
-        self._control.close()
-        self._control = None
         self._deadline = time.monotonic() + DRAIN_SECONDS
-        if self._report.endswith(b"\n"):
-            self._status = int(self._report)
-        elif self._status is None:
-            self._error = "the command's unit was killed"
+        if self._status is None:
+            self._status, self._error = status_of(self._report)
 
 
-def main(identifier: str) -> int:
-    """Be the unit's main process: run the command and report its status."""
-    directory = RUNTIME / identifier
-    request = json.loads((directory / "request.json").read_text())
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-        control.connect(os.fspath(directory / "control"))
-        _, fds, _, _ = socket.recv_fds(control, 16, 2)
-        status = _wait_for(request, fds[0], fds[1])
-        control.sendall(b"%d\n" % status)
-    return 0
+def script(request: dict[str, Any], directory: Path) -> str:
+    """Return the shell script that runs the request's command with exactly its environment."""
+    pairs = [f"{name}={value}" for name, value in request["environment"].items()]
+    command = shlex.join(["env", "-i", "--", *pairs, *request["argv"]])
+    pipes = [shlex.quote(os.fspath(directory / name)) for name in ("stdout", "stderr", "report")]
+    return (
+        f"exec </dev/null >{pipes[0]} 2>{pipes[1]} 3>{pipes[2]}\n"
+        "echo begun >&3\n"
+        f"cd {shlex.quote(request['directory'])} && {command} 3>&-\n"
+        "echo $? >&3\n"
+    )
 
 
-def _wait_for(request: dict[str, Any], stdout: int, stderr: int) -> int:
-    try:
-        process = subprocess.Popen(
-            request["argv"],
-            cwd=request["directory"],
-            env=request["environment"],
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-        )
-    except OSError as error:
-        os.write(stderr, f"cannot run {request['argv'][0]}: {error.strerror}\n".encode())
-        return 127 if isinstance(error, FileNotFoundError) else 126
-    os.close(stdout)
-    os.close(stderr)
-    status = process.wait()
-    return 128 - status if status < 0 else status
+def status_of(report: bytes) -> tuple[int | None, str | None]:
+    """Return the status in a finished report, or what its lack means."""
+    lines = report.decode(errors="replace").split("\n")
+    if len(lines) == 3 and lines[0] == "begun" and lines[1].isdecimal() and not lines[2]:
+        return int(lines[1]), None
+    return None, "the command's unit was killed"
 
 
 def _systemctl(*arguments: str) -> None:
@@ -191,8 +150,3 @@ def _systemctl(*arguments: str) -> None:
     )
     if done.returncode and arguments[0] == "start":
         raise OSError(f"systemctl {' '.join(arguments)}: {done.stderr.decode().strip()}")
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.exit(main(sys.argv[1]))

@@ -8,20 +8,20 @@ import hashlib
 import os
 import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import initrd, recipe
+from . import emulator, initrd, recipe
+from .building import run
+from .emulator import Emulator
 from .host import MachineError, cache_directory, install_programs, say
 
 HERE = Path(__file__).resolve().parent
-BUILD_SECONDS = 1800.0
 # Sources whose text is part of the image or decides about it.
-_HASHED = ("recipe.py", "image.py", "initrd.py", *recipe.AGENT_FILES)
+_HASHED = ("recipe.py", "image.py", "initrd.py", "emulator.py", *recipe.AGENT_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class Image:
     """A finished image; its files are never written again."""
 
     directory: Path
+
+    @property
+    def emulator(self) -> Emulator:
+        return Emulator((self.directory / "emulator").resolve())
 
     @property
     def root(self) -> Path:
@@ -62,6 +66,15 @@ def recipe_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+def others() -> list[Path]:
+    """Return the cache's images and emulators that this checkout's recipe does not use."""
+    cache = cache_directory()
+    current = Image(cache / f"image-{recipe_hash()}")
+    used = {current.directory, current.emulator.directory}
+    found = [*cache.glob("image-*"), *cache.glob("emulator-*")]
+    return sorted(path for path in found if path not in used)
+
+
 def _build(image: Image, cache: Path) -> None:
     if os.geteuid() != 0:
         raise MachineError(
@@ -73,14 +86,15 @@ def _build(image: Image, cache: Path) -> None:
         root, made = Path(work, "root"), Path(work, "image")
         made.mkdir()
         with Path(work, "log").open("w+") as log:
-            _run(_mmdebstrap(root), log.fileno(), environment={**os.environ, "INITRD": "No"})
+            (made / "emulator").symlink_to(emulator.ensure(cache, log.fileno()))
+            run(_mmdebstrap(root), log.fileno(), environment={**os.environ, "INITRD": "No"})
             _add_files(root)
             release = next((root / "usr/lib/modules").iterdir()).name
             _extract_kernel(root / f"boot/vmlinuz-{release}", made / "kernel", log.fileno())
             initrd.write(made / "initrd", root=root, release=release)
-            _run(_mke2fs(made / "root.ext4", root), log.fileno())
+            run(_mke2fs(made / "root.ext4", root), log.fileno())
             # mke2fs does not count what it copies in towards the quotas; status 1 is "repaired".
-            _run(["e2fsck", "-fy", os.fspath(made / "root.ext4")], log.fileno(), accepted=(0, 1))
+            run(["e2fsck", "-fy", os.fspath(made / "root.ext4")], log.fileno(), accepted=(0, 1))
         made.rename(image.directory)
     say(f"image is {image.directory}")
 
@@ -112,6 +126,8 @@ def _add_files(root: Path) -> None:
         path = _inside(root, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    for name in recipe.FILES_REMOVED:
+        _inside(root, name).unlink(missing_ok=True)
     for name, target in recipe.LINKS.items():
         _link(_inside(root, name), target)
     for unit in recipe.MASKED_UNITS:
@@ -146,30 +162,7 @@ def _extract_kernel(source: Path, target: Path, log: int) -> None:
     packed = target.with_suffix(".zst")
     # The payload ends with its unpacked size in four bytes, which are not part of the stream.
     packed.write_bytes(data[start : start + length - 4])
-    _run(["zstd", "-d", "-q", "--rm", "-o", os.fspath(target), os.fspath(packed)], log)
-
-
-def _run(
-    command: list[str],
-    log: int,
-    *,
-    environment: dict[str, str] | None = None,
-    accepted: tuple[int, ...] = (0,),
-) -> None:
-    done = subprocess.run(
-        ["setpriv", "--pdeathsig", "KILL", *command],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        timeout=BUILD_SECONDS,
-        check=False,
-    )
-    if done.returncode not in accepted:
-        tail = "\n".join(
-            Path(f"/proc/self/fd/{log}").read_text(errors="replace").splitlines()[-20:]
-        )
-        raise MachineError(f"cannot build the image: {command[0]} exited {done.returncode}\n{tail}")
+    run(["zstd", "-d", "-q", "--rm", "-o", os.fspath(target), os.fspath(packed)], log)
 
 
 @contextmanager

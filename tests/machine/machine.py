@@ -29,6 +29,9 @@ COPY_SECONDS = 300.0
 HELLO_SECONDS = 60.0
 KILL_SECONDS = 30.0
 END_SECONDS = 30.0
+# Once and not at each start of the daemon: emulated, compiling it takes many seconds. A source
+# that does not compile is the tests' business.
+_COMPILE = ["python3", "-m", "compileall", "-qq", "-j2", "sandboxd"]
 
 
 class Machine:
@@ -44,6 +47,11 @@ class Machine:
         if not name or not all(each.isalnum() or each in "-_." for each in name) or name[0] == ".":
             raise MachineError(f"cannot use {name!r} as a machine's name")
         return cls(cache_directory() / "machines" / name)
+
+    @classmethod
+    def all(cls) -> list[Machine]:
+        """Return every machine that the cache knows, running or not."""
+        return [cls(directory) for directory in sorted(cache_directory().glob("machines/*"))]
 
     def boot(self, image: Image, options: qemu.Options, *, seconds: float) -> None:
         """Start it and return once its agent answers. Raises MachineError; then it is gone."""
@@ -68,7 +76,7 @@ class Machine:
             return fd >= 0
 
     def copy_in(self, tree: Path) -> dict[str, int]:
-        """Make the machine's source directory equal to the checkout `tree`."""
+        """Make the machine's source directory equal to the checkout `tree`, and compile it."""
         names = source.files(tree)
         deadline = time.monotonic() + COPY_SECONDS
         with self._channel(time.monotonic() + HELLO_SECONDS) as channel:
@@ -77,7 +85,10 @@ class Machine:
             pack(writer, tree, names)
             writer.flush()
             channel.send(Kind.END, b"", deadline)
-            return channel.finish(nonce, deadline)
+            done: dict[str, int] = channel.finish(nonce, deadline)
+        if done["changed"]:
+            self.run(_COMPILE, {}, seconds=COPY_SECONDS)
+        return done
 
     def run(
         self,
@@ -148,8 +159,11 @@ class Machine:
         with _opened(self._process_fd()) as fd:
             if fd < 0:
                 raise MachineDied(f"machine {self.directory.name} is not running")
-            with connect(self.directory, fd, deadline) as channel:
-                yield channel
+            try:
+                with connect(self.directory, fd, deadline) as channel:
+                    yield channel
+            except MachineDied as error:
+                raise MachineDied(f"{error} ({qemu.last_words(self.directory)})") from error
 
     def _process_fd(self) -> int:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ CONSOLE = "console.log"
 ERRORS = "qemu.log"
 OVERLAY = "overlay.qcow2"
 OVERLAY_SECONDS = 60.0
+_DEATH = re.compile(r"Oops|Kernel panic|BUG:|RIP: 0010|initrd: |qemu|KVM internal error")
 
 
 class Accelerator(StrEnum):
@@ -53,6 +55,7 @@ def start(image: Image, directory: Path, options: Options) -> subprocess.Popen[b
         return subprocess.Popen(
             command,
             cwd=directory,
+            env={**os.environ, **image.emulator.environment()},
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
@@ -71,6 +74,16 @@ def short_path(directory: Path) -> Iterator[str]:
         os.close(fd)
 
 
+def last_words(directory: Path) -> str:
+    """Return what the guest's kernel or QEMU said of its end, or nothing."""
+    found: list[str] = []
+    for name in (CONSOLE, ERRORS):
+        if (directory / name).exists():
+            lines = (directory / name).read_text(errors="replace").splitlines()
+            found += [line.strip() for line in lines if _DEATH.search(line)]
+    return "; ".join(found[:4])
+
+
 def _listen(directory: Path, number: int) -> socket.socket:
     # Listening before QEMU starts: a client never has to wait for the socket to appear.
     port = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -84,7 +97,7 @@ def _make_overlay(image: Image, directory: Path) -> None:
     overlay = os.fspath(directory / OVERLAY)
     base = ["-F", "raw", "-b", os.fspath(image.root)]
     done = subprocess.run(
-        ["qemu-img", "create", "-q", "-f", "qcow2", *base, overlay],
+        [*image.emulator.image_tool(), "create", "-q", "-f", "qcow2", *base, overlay],
         capture_output=True,
         text=True,
         timeout=OVERLAY_SECONDS,
@@ -97,12 +110,14 @@ def _make_overlay(image: Image, directory: Path) -> None:
 def _qemu(image: Image, options: Options) -> list[str]:
     accelerator = {
         Accelerator.KVM: ["-accel", "kvm", "-cpu", "host"],
-        Accelerator.TCG: ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max"],
+        # Without "fast" string instructions, which the emulator runs byte by byte.
+        Accelerator.TCG: ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max,-erms,-fsrm"],
     }[options.accelerator]
     arguments = " ".join((*recipe.KERNEL_ARGUMENTS, *options.kernel_arguments))
     # The overlay dies with the machine, so nothing needs to reach the host's disk for sure.
     drive = f"file={OVERLAY},format=qcow2,if=none,id=root,cache=unsafe,discard=unmap"
-    command = ["qemu-system-x86_64", "-name", "sandboxd-machine", "-machine", "q35", *accelerator]
+    command = image.emulator.machine()
+    command += ["-name", "sandboxd-machine", "-machine", "q35", *accelerator]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     command += ["-smp", str(recipe.CPUS), "-m", f"{recipe.MEMORY_BYTES // 1024**2}M"]
     command += ["-kernel", os.fspath(image.kernel), "-initrd", os.fspath(image.initrd)]

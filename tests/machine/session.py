@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import accelerator, image, qemu, recipe
 from .channel import MachineDied
-from .host import MachineError, say
+from .host import MachineError, cache_directory, say
 from .machine import Machine
 from .wire import Frame
 
@@ -20,6 +20,7 @@ BOOT_SECONDS = 180.0
 JOURNAL_SECONDS = 60.0
 # Only for a guest that died before the command began; nothing of the command is ever repeated.
 BOOTS = 2
+_PREFIX = "run-"
 _JOURNAL = ["journalctl", "--no-pager", "--output=short-monotonic"]
 
 
@@ -46,7 +47,8 @@ def run(job: Job) -> int:
 
 @contextmanager
 def _booted(job: Job) -> Iterator[Machine]:
-    machine = Machine.named(f"run-{os.getpid()}")
+    _remove_abandoned()
+    machine = Machine.named(f"{_PREFIX}{os.getpid()}")
     try:
         boot(machine, job.kernel_arguments)
         machine.copy_in(job.source)
@@ -58,6 +60,14 @@ def _booted(job: Job) -> Iterator[Machine]:
             if (machine.directory / name).exists():
                 shutil.copyfile(machine.directory / name, job.output / name)
         machine.remove()
+
+
+def _remove_abandoned() -> None:
+    """Remove machines of runs that were killed, whose QEMU died with them."""
+    for directory in cache_directory().glob(f"machines/{_PREFIX}*"):
+        pid = directory.name.removeprefix(_PREFIX)
+        if not Path("/proc", pid).exists():
+            Machine(directory).remove()
 
 
 def boot(

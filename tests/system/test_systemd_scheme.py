@@ -72,7 +72,7 @@ async def test_limits_are_in_the_files_and_in_systemctl_show() -> None:
         await scheme.create_sandbox(sandbox)
         try:
             with held() as process:
-                await scheme.place(sandbox, execution, process.shim, 1)
+                await scheme.place(sandbox, execution, process.shim)
                 outer = slice_directory(scheme, sandbox.id)
                 for directory, memory, cpu, tasks in (
                     (outer, 96 << 20, "75000 100000", 21),
@@ -95,7 +95,7 @@ async def test_limits_are_in_the_files_and_in_systemctl_show() -> None:
                     scheme.sandbox_unit(sandbox.id), "MemoryMax", "TasksMax", "CPUQuotaPerSecUSec"
                 ) == [str(96 << 20), "21", "750ms"]  # fmt: skip
                 assert scheme.memory_current(sandbox) is not None
-            await scheme.collect(sandbox, execution, 0)
+            await scheme.collect(sandbox, execution)
             assert not (outer / scope).exists()
         finally:
             await scheme.release_sandbox(sandbox)
@@ -114,16 +114,12 @@ async def test_tasks_of_the_slice_follow_the_running_shims() -> None:
         with ExitStack() as stack:
             processes = [stack.enter_context(held()) for _ in executions]
             seen = []
-            for count, (execution, process) in enumerate(
-                zip(executions, processes, strict=True), 1
-            ):
-                await scheme.place(sandbox, execution, process.shim, count)
+            for execution, process in zip(executions, processes, strict=True):
+                await scheme.place(sandbox, execution, process.shim)
                 seen.append(int(text(directory, "pids.max")))
-            for count, (execution, process) in enumerate(
-                zip(executions, processes, strict=True), 1
-            ):
+            for execution, process in zip(executions, processes, strict=True):
                 process.end()
-                await scheme.collect(sandbox, execution, 3 - count)
+                await scheme.collect(sandbox, execution)
                 seen.append(int(text(directory, "pids.max")))
         await scheme.release_sandbox(sandbox)
     assert seen == [21, 22, 23, 22, 21, 21]
@@ -137,7 +133,7 @@ async def test_limits_change_live_in_both_directions() -> None:
         outer = slice_directory(scheme, sandbox.id)
         inner = outer / scheme.execution_unit(sandbox.id, execution.id)
         with held() as process:
-            await scheme.place(sandbox, execution, process.shim, 1)
+            await scheme.place(sandbox, execution, process.shim)
             mixed = replace(LIMITS, memory_bytes=200 << 20, cpus=0.25, pids=33,
                             io_read_bytes_per_second=1 << 20)  # fmt: skip
             for wanted in (mixed, LIMITS):
@@ -148,7 +144,7 @@ async def test_limits_change_live_in_both_directions() -> None:
                     assert text(directory, "pids.max") == str(wanted.pids + 1)
                     assert text(directory, "cpu.max") == f"{int(wanted.cpus * 100000)} 100000"
                     assert f"rbps={wanted.io_read_bytes_per_second}" in text(directory, "io.max")
-        await scheme.collect(sandbox, execution, 0)
+        await scheme.collect(sandbox, execution)
         await scheme.release_sandbox(sandbox)
 
 
@@ -160,7 +156,7 @@ async def test_refused_change_leaves_the_old_limits() -> None:
         outer = slice_directory(scheme, sandbox.id)
         inner = outer / scheme.execution_unit(sandbox.id, execution.id)
         with held() as process:
-            await scheme.place(sandbox, execution, process.shim, 1)
+            await scheme.place(sandbox, execution, process.shim)
             # systemd refuses a MemoryMax of 0, and with it the scope's whole change.
             wanted = replace(LIMITS, cpus=0.5)
             refused = replace(wanted, memory_bytes=0)
@@ -169,7 +165,7 @@ async def test_refused_change_leaves_the_old_limits() -> None:
             for directory in (outer, inner):
                 assert text(directory, "cpu.max") == "75000 100000"
                 assert text(directory, "memory.max") == str(LIMITS.memory_bytes)
-        await scheme.collect(sandbox, execution, 0)
+        await scheme.collect(sandbox, execution)
         await scheme.release_sandbox(sandbox)
 
 
@@ -183,7 +179,7 @@ async def test_dead_shim_leaves_no_scope() -> None:
             process.process.kill()
             wait_for_zombie(process.pid)
             with pytest.raises(SchemeError, match="its shim ended"):
-                await scheme.place(sandbox, execution, process.shim, 1)
+                await scheme.place(sandbox, execution, process.shim)
         assert (await manager.status(scheme.execution_unit(sandbox.id, execution.id))).is_gone
         await scheme.release_sandbox(sandbox)
 
@@ -195,8 +191,8 @@ async def test_kill_reaches_every_scope_and_release_needs_no_collect() -> None:
         with ExitStack() as stack:
             stubborn = ("sh", "-c", "trap '' TERM HUP INT; while :; do sleep 1000; done")
             processes = [stack.enter_context(held(stubborn)) for _ in range(3)]
-            for count, process in enumerate(processes, 1):
-                await scheme.place(sandbox, new_execution(sandbox), process.shim, count)
+            for process in processes:
+                await scheme.place(sandbox, new_execution(sandbox), process.shim)
             await scheme.kill_sandbox(sandbox)
             assert [process.process.wait(timeout=10) for process in processes] == [-9, -9, -9]
             await scheme.release_sandbox(sandbox)
@@ -210,7 +206,7 @@ async def test_release_kills_what_ignores_sigterm() -> None:
         sandbox = new_sandbox()
         await scheme.create_sandbox(sandbox)
         with held(("sh", "-c", "trap '' TERM; while :; do sleep 1000; done")) as process:
-            await scheme.place(sandbox, new_execution(sandbox), process.shim, 1)
+            await scheme.place(sandbox, new_execution(sandbox), process.shim)
             started = time.monotonic()
             await scheme.release_sandbox(sandbox)
             assert process.process.wait(timeout=1) == -9
@@ -230,7 +226,7 @@ async def test_forty_starts_at_once() -> None:
             async def place(index: int) -> None:
                 sandbox, execution, process = work[index]
                 started = time.monotonic()
-                await scheme.place(sandbox, execution, process.shim, 1)
+                await scheme.place(sandbox, execution, process.shim)
                 took.append(time.monotonic() - started)
 
             started = time.monotonic()
@@ -240,7 +236,7 @@ async def test_forty_starts_at_once() -> None:
                 assert text(slice_directory(scheme, sandbox.id), "pids.max") == "25"
             for _, _, process in work:
                 process.process.kill()
-            await asyncio.gather(*(scheme.collect(s, e, 0) for s, e, _ in work))
+            await asyncio.gather(*(scheme.collect(s, e) for s, e, _ in work))
             for sandbox in sandboxes:
                 assert text(slice_directory(scheme, sandbox.id), "pids.max") == "21"
         await asyncio.gather(*(scheme.release_sandbox(sandbox) for sandbox in sandboxes))
@@ -260,7 +256,7 @@ async def test_disturbance_under_load(disturbance: tuple[str, ...]) -> None:
         await scheme.create_sandbox(sandbox)
         lasting, lasting_process = new_execution(sandbox), held()
         with lasting_process as process:
-            await scheme.place(sandbox, lasting, process.shim, 1)
+            await scheme.place(sandbox, lasting, process.shim)
             disturbing = True
             failed = list[SandboxdError]()
             done = asyncio.Semaphore(0)
@@ -270,13 +266,13 @@ async def test_disturbance_under_load(disturbance: tuple[str, ...]) -> None:
                     execution = new_execution(sandbox)
                     with held() as shim:
                         try:
-                            await scheme.place(sandbox, execution, shim.shim, 2)
+                            await scheme.place(sandbox, execution, shim.shim)
                         except SandboxdError as exc:
                             failed.append(exc)
                             done.release()
                             continue
                         shim.end()
-                        await scheme.collect(sandbox, execution, 1)
+                        await scheme.collect(sandbox, execution)
                         done.release()
 
             async def disturb() -> None:
@@ -301,7 +297,7 @@ async def test_disturbance_under_load(disturbance: tuple[str, ...]) -> None:
             assert text(inner, "cgroup.procs") == str(process.pid)
             assert text(inner, "memory.max") == str(LIMITS.memory_bytes)
             assert text(inner.parent, "pids.max") == "21"
-        await scheme.collect(sandbox, lasting, 0)
+        await scheme.collect(sandbox, lasting)
         await scheme.release_sandbox(sandbox)
 
 
@@ -312,8 +308,8 @@ async def test_next_daemon_adopts_and_discards() -> None:
         await before.create_sandbox(kept)
         await before.create_sandbox(unknown)
         with held() as kept_process, held() as unknown_process:
-            await before.place(kept, kept_execution, kept_process.shim, 1)
-            await before.place(unknown, unknown_execution, unknown_process.shim, 1)
+            await before.place(kept, kept_execution, kept_process.shim)
+            await before.place(unknown, unknown_execution, unknown_process.shim)
             async with (
                 opened_scheme(instance_id="aaaaaaaaaaaa") as (after, _, _),
                 opened_scheme() as (other, _, _),
@@ -328,12 +324,12 @@ async def test_next_daemon_adopts_and_discards() -> None:
                 assert kept_process.process.poll() is None
                 more = new_execution(kept)
                 with held() as process:
-                    await after.place(kept, more, process.shim, 2)
+                    await after.place(kept, more, process.shim)
                     directory = slice_directory(after, kept.id)
                     assert text(directory, "pids.max") == "22"
-                await after.collect(kept, more, 1)
+                await after.collect(kept, more)
                 kept_process.end()
-                await after.collect(kept, kept_execution, 0)
+                await after.collect(kept, kept_execution)
                 await after.release_sandbox(kept)
 
 

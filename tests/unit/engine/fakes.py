@@ -176,11 +176,11 @@ class FakeScheme:
         self._world.call("create_sandbox")
         self._world.held.add(f"slice {sandbox.id}")
 
-    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim, running: int) -> None:
+    async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
         self._world.call("place")
         self._world.held.add(f"scope {execution.id}")
 
-    async def collect(self, sandbox: Sandbox, execution: Execution, running: int) -> None:
+    async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         self._world.held.discard(f"scope {execution.id}")
 
     async def change_limits(

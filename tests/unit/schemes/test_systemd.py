@@ -141,8 +141,8 @@ async def test_slices_come_before_scopes_and_go_after_them(
     scheme = await opened(manager, tmp_path)
     box, run = sandbox(), execution()
     await scheme.create_sandbox(box)
-    await scheme.place(box, run, shim, 1)
-    await scheme.collect(box, run, 0)
+    await scheme.place(box, run, shim)
+    await scheme.collect(box, run)
     await scheme.release_sandbox(box)
     outer, scope = scheme.sandbox_unit(ONE), scheme.execution_unit(ONE, run.id)
     bucket = NAMES.bucket_slice(ONE)
@@ -170,10 +170,10 @@ async def test_execution_without_a_limit_in_force_is_not_placed(
     scheme = await opened(manager, tmp_path)
     box = sandbox()
     await scheme.create_sandbox(box)
-    await scheme.place(box, execution("ffffffffffff"), shim, 1)
+    await scheme.place(box, execution("ffffffffffff"), shim)
     manager.ignore.add("MemoryMax")
     with pytest.raises(LimitNotApplied, match=r"memory\.max says 'max'"):
-        await scheme.place(box, execution(), shim, 2)
+        await scheme.place(box, execution(), shim)
     assert scheme.execution_unit(ONE, "eeeeeeeeeeee") not in manager.units
     assert manager.text(scheme.sandbox_unit(ONE), "pids.max") == "21"
 
@@ -191,7 +191,7 @@ async def test_lost_answer_of_a_start_that_happened(
         raise BusUnavailable("lost")
 
     monkeypatch.setattr(manager, "start_transient", start_and_lose)
-    await scheme.place(box, run, shim, 1)
+    await scheme.place(box, run, shim)
     assert manager.log[-1] == ("start", scheme.execution_unit(ONE, run.id))
 
 
@@ -204,11 +204,11 @@ async def test_lost_start_is_tried_again(
     scope = scheme.execution_unit(ONE, run.id)
     manager.fail["start", scope] = [BusUnavailable("lost")]
     monkeypatch.setattr(scopes, "is_in", lambda pid, unit: unit in manager.units)
-    await scheme.place(box, run, shim, 1)
+    await scheme.place(box, run, shim)
     manager.fail["start", scope] = [BusUnavailable("lost")] * 3
-    await scheme.collect(box, run, 0)
+    await scheme.collect(box, run)
     with pytest.raises(BusUnavailable):
-        await scheme.place(box, run, shim, 1)
+        await scheme.place(box, run, shim)
     assert scope not in manager.units
 
 
@@ -245,7 +245,7 @@ async def test_no_scope_ever_has_more_than_its_slice(
     scheme = await opened(manager, tmp_path)
     box, run = sandbox(), execution()
     await scheme.create_sandbox(box)
-    await scheme.place(box, run, shim, 1)
+    await scheme.place(box, run, shim)
     await scheme.change_limits(box, wanted, [(run, wanted)])
     assert changes_of(manager) == order
     for unit in (scheme.sandbox_unit(ONE), scheme.execution_unit(ONE, run.id)):
@@ -257,8 +257,8 @@ async def test_failed_change_is_undone(manager: FakeManager, tmp_path: Path, shi
     scheme = await opened(manager, tmp_path)
     box, first, second = sandbox(), execution(), execution("ffffffffffff")
     await scheme.create_sandbox(box)
-    await scheme.place(box, first, shim, 1)
-    await scheme.place(box, second, shim, 2)
+    await scheme.place(box, first, shim)
+    await scheme.place(box, second, shim)
     refused = PropertyRejected("unit", "org.freedesktop.DBus.Error.InvalidArgs", "no")
     manager.fail["set", scheme.execution_unit(ONE, second.id)] = [refused]
     wanted = replace(LIMITS, memory_bytes=128 << 20)
@@ -287,12 +287,12 @@ async def test_adoption(manager: FakeManager, tmp_path: Path, shim: Shim) -> Non
     box = sandbox()
     await before.create_sandbox(box)
     for identity in ("eeeeeeeeeeee", "ffffffffffff"):
-        await before.place(box, execution(identity), shim, 1)
+        await before.place(box, execution(identity), shim)
     after = await opened(manager, tmp_path)
     assert await after.adopt_sandbox(box)
     assert manager.log == []
     assert not await after.adopt_sandbox(sandbox(TWO))
-    await after.collect(box, execution("eeeeeeeeeeee"), 1)
+    await after.collect(box, execution("eeeeeeeeeeee"))
     assert manager.text(after.sandbox_unit(ONE), "pids.max") == "21"
     # What the record says holds, whatever the earlier daemon had come to.
     box.limits = replace(LIMITS, memory_bytes=32 << 20)
