@@ -49,7 +49,8 @@ def test_a_saturated_output_does_not_starve_the_timer(daemon: Daemon, sandbox: A
         sandbox["id"], ["yes"], timeout_seconds=0.5, max_output_bytes="4G", stdin=""
     )
     assert ran["status"] == "TIMED_OUT"
-    assert ran["usage"]["wall_seconds"] < 5
+    # A starved timer would let it run for as long as there is room for its output.
+    assert ran["usage"]["wall_seconds"] < 10
     assert ran["stdout"].startswith("y\ny\n")
 
 
@@ -97,11 +98,11 @@ def test_grace_ends(daemon: Daemon, sandbox: Any) -> None:
 
 def test_a_timeout_with_grace_sends_sigterm_first(daemon: Daemon, sandbox: Any) -> None:
     script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    ran = daemon.execute(sandbox["id"], script, timeout_seconds=1, kill_grace_seconds=20)
+    ran = daemon.execute(sandbox["id"], script, timeout_seconds=2, kill_grace_seconds=20)
     assert (ran["status"], ran["stdout"]) == ("TIMED_OUT", "ready\nbye\n")
-    ran = daemon.execute(sandbox["id"], IGNORE_TERM, timeout_seconds=1, kill_grace_seconds="300ms")
+    ran = daemon.execute(sandbox["id"], IGNORE_TERM, timeout_seconds=2, kill_grace_seconds="300ms")
     assert (ran["status"], ran["stdout"]) == ("TIMED_OUT", "ready\n")
-    assert ran["usage"]["wall_seconds"] < 6
+    assert ran["usage"]["wall_seconds"] < 10
 
 
 def test_release_ends_what_runs(daemon: Daemon) -> None:
