@@ -67,12 +67,15 @@ def unstarted(**settings: str) -> Iterator[Daemon]:
     try:
         yield daemon
     finally:
-        if daemon.process is not None or any(daemon.runtime.iterdir()):
+        if daemon.process is not None or (
+            daemon.runtime.exists() and any(daemon.runtime.iterdir())
+        ):
             daemon.close()
         else:
-            # Nothing got as far as to leave anything.
-            shutil.rmtree(daemon.state)
-            daemon.runtime.rmdir()
+            # Nothing got as far as to leave anything, or it took its directories with it.
+            for directory in (daemon.state, daemon.runtime):
+                if directory.exists():
+                    shutil.rmtree(directory)
             daemon.log.unlink(missing_ok=True)
 
 
