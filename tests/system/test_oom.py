@@ -116,11 +116,11 @@ def test_the_sandbox_limit_is_told_to_its_victim_alone(daemon: Daemon, sandbox: 
 
     neighbour = daemon.create(limits={"memory_bytes": "64M"})
     elsewhere = daemon.execute(neighbour["id"], ["sleep", "1000"], wait=False)
-    first, second = hold(40), hold(70)
+    first, second = hold(30), hold(45)
     host.until(lambda: all(state(e)["stdout_bytes"] for e in (first, second)), 120)
     ends = [state(e) for e in (first, second)]
     assert [e["status"] for e in ends] == ["RUNNING", "RUNNING"]
-    third = hold(50)
+    third = hold(60)
     victims = host.until(
         lambda: [e for e in map(state, (first, second, third)) if e["status"] != "RUNNING"], 120
     )
