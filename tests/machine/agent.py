@@ -21,6 +21,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ PORTS = Path("/dev/virtio-ports")
 PORT_PREFIX = "machine.port"
 # The kernel signals a new client by SIGIO; this is the second witness.
 CLIENT_POLL_SECONDS = 5.0
+# The driver learns of clients that come and go in a queue apart from their bytes, so the end of
+# the last client may show while the next one is already talking. Only a lasting end is one.
+GONE_SECONDS = 3.0
 
 
 class Disconnected(Exception):
@@ -40,7 +44,7 @@ class Disconnected(Exception):
 
 
 class Restarted(Exception):
-    """A new client said hello in the middle of an operation."""
+    """A client said hello, at once or in the middle of another's operation."""
 
     def __init__(self, token: bytes) -> None:
         super().__init__()
@@ -63,12 +67,9 @@ class Port:
         return self._fd
 
     def wait_for_client(self) -> None:
-        """Return once a client is connected; what an earlier one left is dropped."""
-        self._decoder = Decoder()
-        self._ready.clear()
-        with self._client_came:
-            while self._poll(select.POLLIN, 0) & select.POLLHUP:
-                self._client_came.wait(CLIENT_POLL_SECONDS)
+        """Return once a client is connected."""
+        while self._has_gone(CLIENT_POLL_SECONDS):
+            pass
 
     def send(self, kind: Kind, payload: bytes = b"") -> None:
         """Send one frame, waiting for the client to read. Raises Disconnected."""
@@ -78,7 +79,7 @@ class Port:
                 data = data[os.write(self._fd, data) :]
             except BlockingIOError:
                 if self._poll(select.POLLOUT, None) & select.POLLHUP:
-                    raise Disconnected from None
+                    self._check()
 
     def receive(self) -> Frame:
         """Return the next frame, waiting for it. Raises Disconnected."""
@@ -99,8 +100,23 @@ class Port:
         except BlockingIOError:
             return
         if not data:
-            raise Disconnected
+            self._check()
         self._ready += self._decoder.feed(data)
+
+    def _check(self) -> None:
+        if self._has_gone(GONE_SECONDS):
+            raise Disconnected
+
+    def _has_gone(self, seconds: float) -> bool:
+        """Tell whether no client is there, and none comes in that time."""
+        deadline = time.monotonic() + seconds
+        with self._client_came:
+            while self._poll(select.POLLIN, 0) & select.POLLHUP:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return True
+                self._client_came.wait(left)
+        return False
 
     def _poll(self, events: int, timeout_milliseconds: int | None) -> int:
         poller = select.poll()
@@ -114,23 +130,22 @@ def serve(port: Port) -> None:
     token: bytes | None = None
     while True:
         try:
-            if token is None:
-                port.wait_for_client()
-            else:
+            port.wait_for_client()
+            if token is not None:
                 port.send(Kind.HELLO, token)
                 token = None
             while True:
                 _handle(port, port.receive())
         except Disconnected:
-            token = None
+            continue
         except Restarted as restarted:
             token = restarted.token
 
 
 def _handle(port: Port, frame: Frame) -> None:
     if frame.kind is Kind.HELLO:
-        port.send(Kind.HELLO, frame.payload)
-    elif frame.kind is Kind.REQUEST:
+        raise Restarted(frame.payload)
+    if frame.kind is Kind.REQUEST:
         request = json.loads(frame.payload)
         try:
             done = _OPERATIONS[request["operation"]](port, request)
