@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -48,6 +49,9 @@ from sandboxd.workspace import instance
 from sandboxd.workspace.directories import Directories
 
 _log = logging.getLogger(__name__)
+# malloc.h
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 
 class SystemClock:
@@ -65,6 +69,7 @@ class SystemClock:
 def main() -> None:
     """Entry point of `sandboxd`."""
     arguments = _parse(sys.argv[1:])
+    _give_memory_back()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         # By the environment's name already, since a setting beside it may be refused.
@@ -115,6 +120,15 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         help="serve nothing: end all work of a stopped daemon on this state directory, then exit",
     )  # fmt: skip
     return parser.parse_args(argv)
+
+
+def _give_memory_back() -> None:
+    """Keep large buffers in mappings of their own, which end with them: glibc raises the threshold
+    each time one is freed, and then keeps what answers with much output needed (mallopt(3))."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+        mallopt(_M_ARENA_MAX, 2)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from sandboxd import errors
 from sandboxd.names import new_id
@@ -58,7 +60,9 @@ def reply_response(reply: Reply) -> web.Response:
     """A handler's answer as HTTP."""
     if reply.answer is None:
         return web.Response(status=reply.status, headers=reply.headers)
-    body = reply.answer.model_dump_json().encode()
+    # A MiB of output may be six in JSON, and each copy of it is memory: no text in between, and a
+    # file, of which the transport gets a piece when it has room for it.
+    body = io.BytesIO(to_json(reply.answer))
     return web.Response(status=reply.status, body=body, content_type=_JSON, headers=reply.headers)
 
 
