@@ -21,7 +21,8 @@ EXIT_TIMEOUT = 98
 EXIT_MACHINE = 99
 ROOT = Path(__file__).resolve().parents[2]
 TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-TEST_COMMAND = ["python3", "-m", "pytest", "-p", "no:cacheprovider"]
+TEST_REPORT = f"--junit-xml={recipe.OUTPUT_DIRECTORY}/junit.xml"
+TEST_COMMAND = ["python3", "-m", "pytest", "-p", "no:cacheprovider", TEST_REPORT]
 TEST_DIRECTORY = "tests/system"
 
 

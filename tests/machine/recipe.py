@@ -84,7 +84,7 @@ LEGACY_ARGUMENTS = (
 SOURCE_DIRECTORY = "/opt/sandboxd"
 OUTPUT_DIRECTORY = "/output"
 AGENT_DIRECTORY = "/usr/lib/machine"
-AGENT_FILES = ("__init__.py", "agent.py", "command.py", "trees.py", "wire.py")
+AGENT_FILES = ("__init__.py", "agent.py", "command.py", "port.py", "trees.py", "wire.py")
 DIRECTORIES = (SOURCE_DIRECTORY, OUTPUT_DIRECTORY, "/var/log/journal")
 
 COMMAND_ENVIRONMENT = {
@@ -147,7 +147,6 @@ FILES = {
         "Restart=always\n"
         "OOMScoreAdjust=-1000\n"
         "OOMPolicy=continue\n"
-        "MemoryMin=64M\n"
     ),
     "/etc/systemd/system/machine-command@.service": (
         "[Unit]\n"
