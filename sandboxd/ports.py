@@ -87,7 +87,7 @@ class Shim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Everything a shim must know. `unit` is None where no scope will be made."""
+    """Everything a shim must know. identity_files: path inside -> file to be seen there."""
 
     sandbox: Sandbox
     execution: Execution
@@ -96,6 +96,7 @@ class LaunchRequest:
     cwd: str
     record_directory: str
     tmp_directory: str
+    identity_files: Mapping[str, str]
     private_mounts: bool
 
 
@@ -217,6 +218,10 @@ class Workspaces(Protocol):
 
     def tmp(self, sandbox_id: str) -> str:
         """Path of the directory seen as /tmp."""
+        ...
+
+    def identity_files(self, sandbox_id: str) -> Mapping[str, str]:
+        """/etc/passwd and /etc/group with the sandbox's uid in them: path inside -> file."""
         ...
 
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:

@@ -9,10 +9,12 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.model import ErrorCode, Execution, Sandbox, SandboxState
+from sandboxd.model import ErrorCode, Execution, ExecutionStatus, Sandbox, SandboxState
 from sandboxd.outcome import lost
+from sandboxd.ports import Shim
 
 _log = logging.getLogger(__name__)
+_GONE_SECONDS = 10.0
 
 
 class Adoption:
@@ -51,8 +53,12 @@ class Adoption:
             return
         directory = context.workspaces.record_directory(live.sandbox.id, execution.id)
         running = LiveExecution(execution)
+        shim = await context.launcher.attach(live.sandbox.id, execution.id, directory)
+        if execution.outcome.status is ExecutionStatus.PENDING:
+            await self._take_back(live, execution, shim)
+            return
         live.executions[execution.id] = running
-        running.shim = await context.launcher.attach(live.sandbox.id, execution.id, directory)
+        running.shim = shim
         if running.shim is not None:
             self._executions.watch(live, running)
             _log.info("Adopted execution %s of sandbox %s", execution.id, live.sandbox.id)
@@ -65,9 +71,20 @@ class Adoption:
         await context.scheme.collect(live.sandbox, execution)
         running.collected.set()
 
+    async def _take_back(self, live: LiveSandbox, execution: Execution, shim: Shim | None) -> None:
+        """Undo a start in the middle of which the earlier daemon ended: nobody was told of it."""
+        context = self._context
+        if shim is not None:
+            shim.destroy()
+            await shim.gone(timeout_seconds=_GONE_SECONDS)
+        await context.scheme.collect(live.sandbox, execution)
+        await context.workspaces.remove_execution(live.sandbox.id, execution.id)
+        _log.warning("Took back execution %s, which had not been started", execution.id)
+
     def _settle(self, live: LiveSandbox, sandbox: Sandbox, *, there: bool) -> None:
-        """A sandbox goes on where its place is still there."""
-        if sandbox.state is SandboxState.RELEASING or not there:
+        """A sandbox goes on where its place is still there, and what it was made for."""
+        without_use = sandbox.is_one_shot and not live.executions
+        if sandbox.state is SandboxState.RELEASING or not there or without_use:
             if not there:
                 _log.warning("Releasing sandbox %s: its place is gone", sandbox.id)
             self._sandboxes.start_release(live, ErrorCode.RELEASED)

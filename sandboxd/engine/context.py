@@ -58,6 +58,8 @@ class Tasks:
         task = self._group.create_task(_guarded(work, name), name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        # One that is cancelled before its first step was never awaited.
+        task.add_done_callback(lambda _: work.close())
         return task
 
     def cancel_all(self) -> None:

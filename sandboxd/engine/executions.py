@@ -188,6 +188,7 @@ class Executions:
             cwd=os.path.join(home, execution.command.cwd or ""),
             record_directory=context.workspaces.record_directory(sandbox.id, execution.id),
             tmp_directory=context.workspaces.tmp(sandbox.id),
+            identity_files=context.workspaces.identity_files(sandbox.id),
             private_mounts=context.settings.private_mounts,
         )
 

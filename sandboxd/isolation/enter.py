@@ -90,6 +90,8 @@ def _private_mounts(spec: dict[str, Any]) -> None:
     for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
         if os.path.isdir(target) and not os.path.islink(target):
             linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
+    for target, source in spec["files"].items():
+        linux.mount(source, target, None, linux.MS_BIND)
     if os.path.isdir("/dev/shm"):  # noqa: S108
         size = spec["shm_bytes"]
         linux.mount("shm", "/dev/shm", "tmpfs", safe, f"size={size},mode=1777")  # noqa: S108

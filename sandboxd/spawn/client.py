@@ -99,7 +99,19 @@ class SpawnerClient:
             self._packets = None
 
     async def launch(self, request: LaunchRequest) -> ShimLink:
-        """A held shim that reported "ready"."""
+        """A held shim that reported "ready"; from then on its end cannot be lost to a full disk.
+
+        Raises HostDiskFull, SpawnerUnreachable, OperationTimedOut.
+        """
+        try:
+            records.reserve_record(request.record_directory)
+        except OSError as exc:
+            path = request.record_directory
+            raise HostDiskFull(
+                f"cannot prepare the execution: {exc.strerror}",
+                hint="free space on the state directory's file system",
+                details={"errno": exc.errno, "path": path},
+            ) from exc
         spec = reports.specification(request)
         name = f"{request.sandbox.id}-{request.execution.id}"
         command = request.execution.command

@@ -28,6 +28,7 @@ STDERR_FILE = "stderr"
 # A packet holds no command, no output and no path: far below any socket buffer.
 MAX_PACKET_BYTES = 16 * 1024
 MAX_SPEC_BYTES = 8 * 1024 * 1024
+MAX_RECORD_BYTES = 16 * 1024
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -55,6 +56,27 @@ def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def reserve_record(directory: str) -> None:
+    """Take the disk space of an execution's record before it starts: its end must not be lost to a
+    disk that its output filled. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(os.path.join(directory, f"{RECORD_FILE}.tmp"), flags, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, MAX_RECORD_BYTES)
+    finally:
+        os.close(fd)
+
+
+def write_record(directory: str, value: dict[str, Any]) -> None:
+    """Write the record into the space that was taken for it."""
+    path = os.path.join(directory, RECORD_FILE)
+    fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(json.dumps(value, separators=(",", ":")).encode())
+        file.truncate()
+    os.rename(f"{path}.tmp", path)
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:

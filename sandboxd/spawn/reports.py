@@ -34,6 +34,7 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
         "kill_grace_seconds": command.kill_grace_seconds,
         "namespaces": request.private_mounts,
         "tmp_dir": request.tmp_directory,
+        "files": dict(request.identity_files),
         "shm_bytes": limits.memory_bytes,
     }
 

@@ -313,7 +313,7 @@ class Shim:
             "baseline": self._baseline,
             "counters": counters.final(self._scope) if self._scope is not None else None,
         }
-        records.write_json(self._directory, records.RECORD_FILE, record)
+        records.write_record(self._directory, record)
         self._control.send({"event": "ended"})
 
     def _drain(self) -> None:

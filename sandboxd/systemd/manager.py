@@ -6,6 +6,7 @@ Source: org.freedesktop.systemd1(5).
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from sandboxd.systemd.jobs import Jobs, UnitStatus
 from sandboxd.systemd.properties import Features, Property, notify_service
 
 _JOB_SECONDS = 60.0
+_PASSING_SECONDS = 0.1
 # "fail" queues no job that would undo another one, as systemd-run does.
 _START_MODE = "fail"
 _STOP_MODE = "replace"
@@ -143,14 +145,22 @@ class Manager:
             list(argv), description=description, slice_name=slice_name,
             environment=list(environment),
         )  # fmt: skip
-        try:
-            await self.start_transient(unit, properties)
-        except UnitExists:
-            there = await self.status(unit)
-            if there.is_active and there.description == description:
-                return False
-            raise
-        return True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _JOB_SECONDS
+        while True:
+            try:
+                await self.start_transient(unit, properties)
+            except UnitExists:
+                there = await self.status(unit)
+                if there.is_active and there.description == description:
+                    return False
+                # Ours, and systemd is about to restart it or to forget it.
+                passing = there.is_gone or there.description == description
+                if not passing or loop.time() > deadline:
+                    raise
+            else:
+                return True
+            await asyncio.sleep(_PASSING_SECONDS)
 
     async def _manager_property(self, name: str) -> Any:
         (value,) = await self._bus.call(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import Sandbox
@@ -20,6 +20,13 @@ from sandboxd.workspace.removal import remove_tree
 
 # Mounted over inside every sandbox, so nothing below them can be reached from there.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
+
+
+# The sandbox's line in passwd(5) and group(5), before the host's own.
+_IDENTITY = {
+    "passwd": "sandbox:x:{uid}:{uid}:sandbox:{home}:/bin/sh",
+    "group": "sandbox:x:{uid}:",
+}
 
 
 class Directories:
@@ -40,7 +47,7 @@ class Directories:
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
         """The record directory of an execution."""
-        with _disk_full_named():
+        with _disk_full_named(self._root):
             os.mkdir(self.record_directory(sandbox_id, execution_id), 0o700)
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
@@ -63,6 +70,10 @@ class Directories:
     def tmp(self, sandbox_id: str) -> str:
         """Path of the directory seen as /tmp."""
         return os.path.join(self._path(sandbox_id), "tmp")
+
+    def identity_files(self, sandbox_id: str) -> Mapping[str, str]:
+        """/etc/passwd and /etc/group with the sandbox's uid in them: path inside -> file."""
+        return {f"/etc/{name}": os.path.join(self._path(sandbox_id), name) for name in _IDENTITY}
 
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
         """Path of an execution's record directory."""
@@ -89,16 +100,27 @@ class Directories:
         return os.path.join(self._root, sandbox_id)
 
     def _create(self, sandbox_id: str, uid: int) -> None:
-        with _disk_full_named():
+        with _disk_full_named(self._root):
             os.mkdir(self._path(sandbox_id), 0o710)
             if os.getuid() == 0:
                 # The group alone may pass: a program may open its home to everybody by chmod.
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
+            for name, entry in _IDENTITY.items():
+                line = entry.format(uid=uid, home=self.home(sandbox_id))
+                _write_identity(os.path.join(self._path(sandbox_id), name), name, line)
             for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
                 os.mkdir(path, 0o700)
                 if os.getuid() == 0:
                     os.chown(path, uid, uid)
+
+
+def _write_identity(path: str, name: str, line: str) -> None:
+    with suppress(FileNotFoundError), open(f"/etc/{name}", encoding="utf-8") as file:
+        line = f"{line}\n{file.read()}"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(line)
 
 
 def _read(path: str, offset: int, size: int) -> bytes:
@@ -113,14 +135,14 @@ def _read(path: str, offset: int, size: int) -> bytes:
 
 
 @contextmanager
-def _disk_full_named() -> Iterator[None]:
+def _disk_full_named(root: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
         raise HostDiskFull(
             f"cannot write to the state directory: {exc.strerror}",
             hint="free space on its file system",
-            details={"errno": exc.errno, "path": exc.filename},
+            details={"errno": exc.errno, "path": exc.filename or root},
         ) from exc
 
 

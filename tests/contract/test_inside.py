@@ -58,7 +58,6 @@ def test_every_sandbox_has_a_uid_of_its_own(daemon: Daemon, create: Create) -> N
     assert not taken & set(uids)
 
 
-@pytest.mark.xfail(strict=True, reason="level basic has no passwd entry for the sandbox's uid")
 @needs_root
 def test_its_uid_has_a_passwd_entry(daemon: Daemon, sandbox: Any) -> None:
     code = "import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir == os.environ['HOME'])"

@@ -81,7 +81,6 @@ def test_a_full_disk_is_told_and_loses_nothing(daemon: Daemon) -> None:
     assert daemon.ok("GET", path_of(running))["exit_code"] == 4
 
 
-@pytest.mark.xfail(strict=True, reason="a shim that cannot write its record is LOST")
 def test_an_end_on_a_full_disk_is_told_truly(daemon: Daemon) -> None:
     made = daemon.create()
     running = start(daemon, made, "echo up; sleep 1; echo more; exit 5")

@@ -237,6 +237,9 @@ class FakeWorkspaces:
     def tmp(self, sandbox_id: str) -> str:
         return f"/tmp/{sandbox_id}"
 
+    def identity_files(self, sandbox_id: str) -> Mapping[str, str]:
+        return {}
+
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
         return f"/records/{execution_id}"
 
