@@ -25,7 +25,7 @@ def pid1_seconds_per_execution(daemon: Daemon, sandbox: str) -> float:
 def test_an_execution_costs_the_same_among_many(
     daemon: Daemon,
     soak_count: Callable[[int], int],
-    record_property: Callable[[str, object], None],
+    record_testsuite_property: Callable[[str, object], None],
 ) -> None:
     limits = {"memory_bytes": "8M"}
     own = daemon.create(limits={"memory_bytes": "64M"})["id"]
@@ -42,6 +42,6 @@ def test_an_execution_costs_the_same_among_many(
     among = pid1_seconds_per_execution(daemon, own)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(daemon.release, [*others, own]))
-    record_property("pid1_seconds_alone", alone)
-    record_property("pid1_seconds_among", among)
+    record_testsuite_property("pid1_seconds_alone", alone)
+    record_testsuite_property("pid1_seconds_among", among)
     assert among <= 1.5 * alone
