@@ -176,7 +176,7 @@ def _run(options: argparse.Namespace) -> int:
 def _test(options: argparse.Namespace) -> int:
     given = options.pytest_arguments
     named = any((options.source / each.partition("::")[0]).exists() for each in given)
-    argv = [*TEST_COMMAND, *given, *([] if named else TEST_DEFAULT)]
+    argv = [*TEST_COMMAND, *([] if named else TEST_DEFAULT), *given]
     return session.run(_job(options, argv, TEST_ENVIRONMENT))
 
 
