@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import tomllib
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from sandboxd import __version__
 from sandboxd.errors import ConfigError
 from sandboxd.model import Limits
 from sandboxd.policy import (
@@ -107,6 +109,36 @@ class Config(BaseModel):
         names = LimitPolicy.names()
         maxima = {name: getattr(self, f"max_{name}") for name in names}
         return LimitPolicy(defaults, {k: v for k, v in maxima.items() if v is not None})
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """The command line of `sandboxd`."""
+    parser = argparse.ArgumentParser(
+        prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl."
+    )
+    parser.add_argument("--version", action="version", version=f"sandboxd {__version__}")
+    parser.add_argument("--config", metavar="FILE", help=f"settings (default {DEFAULT_FILE})")
+    parser.add_argument(
+        "--socket", metavar="PATH", default=named_socket(),
+        help="Unix socket of the API (default: RUNTIME_DIR/sandboxd.sock, or as handed over)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--state-dir", metavar="DIR", default=DEFAULT_STATE_DIRECTORY,
+        help="sandboxes and records (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--runtime-dir", metavar="DIR", default=DEFAULT_RUNTIME_DIRECTORY,
+        help="sockets (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--private", action="store_true",
+        help="end with standard input, and with it all work, records and both directories",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stop-all", action="store_true",
+        help="serve nothing: end all work of a stopped daemon on this state directory, then exit",
+    )  # fmt: skip
+    return parser.parse_args(argv)
 
 
 def load(path: str | None, environment: Mapping[str, str]) -> Config:

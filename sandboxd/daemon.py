@@ -68,7 +68,7 @@ class SystemClock:
 
 def main() -> None:
     """Entry point of `sandboxd`."""
-    arguments = _parse(sys.argv[1:])
+    arguments = config.parse_arguments(sys.argv[1:])
     _give_memory_back()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
@@ -89,37 +89,6 @@ def main() -> None:
 def _give_up(exc: SandboxdError) -> NoReturn:
     _log.critical("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
     sys.exit(1)
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl."
-    )
-    parser.add_argument("--version", action="version", version=f"sandboxd {__version__}")
-    parser.add_argument(
-        "--config", metavar="FILE", help=f"settings (default {config.DEFAULT_FILE})"
-    )
-    parser.add_argument(
-        "--socket", metavar="PATH", default=config.named_socket(),
-        help="Unix socket of the API (default: RUNTIME_DIR/sandboxd.sock, or as handed over)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--state-dir", metavar="DIR", default=config.DEFAULT_STATE_DIRECTORY,
-        help="sandboxes and records (default %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--runtime-dir", metavar="DIR", default=config.DEFAULT_RUNTIME_DIRECTORY,
-        help="sockets (default %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--private", action="store_true",
-        help="end with standard input, and with it all work, records and both directories",
-    )  # fmt: skip
-    parser.add_argument(
-        "--stop-all", action="store_true",
-        help="serve nothing: end all work of a stopped daemon on this state directory, then exit",
-    )  # fmt: skip
-    return parser.parse_args(argv)
 
 
 def _give_memory_back() -> None:

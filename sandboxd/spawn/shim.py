@@ -30,6 +30,7 @@ from sandboxd.isolation import linux, verify
 from sandboxd.spawn import records
 from sandboxd.spawn.child import ChildFailed, start_child
 from sandboxd.spawn.control import Control
+from sandboxd.spawn.ending import Ending
 from sandboxd.spawn.pump import InputFeed, OutputStream
 from sandboxd.spawn.tree import Tree, children_cpu_seconds, wake_on_signals
 
@@ -75,11 +76,6 @@ class Shim:
         self._memory_events_fd = -1
         self._outputs: list[OutputStream] = []
         self._input: InputFeed | None = None
-        self._reason: str | None = None
-        self._kill_code: str | None = None
-        self._stopping_for: str | None = None
-        self._term_deadline: float | None = None
-        self._frozen_since: float | None = None
 
     def live(self) -> None:
         """From "ready" to the record."""
@@ -153,7 +149,11 @@ class Shim:
             self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
         )
         self._started, self._started_at = child.started, child.started_at
-        self._deadline = self._started + self._spec["timeout_seconds"]
+        self._ending = Ending(
+            timeout_seconds=self._spec["timeout_seconds"],
+            grace_seconds=self._spec["kill_grace_seconds"],
+            now=self._started,
+        )
         self._tree.main_pid = child.pid
         self._check_privileges(child.pid)
         cap = self._spec["max_output_bytes"]
@@ -184,11 +184,13 @@ class Shim:
     # -- while it runs
 
     def _run_until_reason(self) -> None:
-        while self._reason is None:
+        while self._ending.reason is None:
             for fd, events in self._poll.poll(self._poll_milliseconds()):
                 self._handle(fd, events)
-            if self._reason is None:
-                self._check_time()
+            if self._ending.check(time.monotonic()):
+                self._tree.signal(signal.SIGTERM)
+            if self._ending.reason is None and not self._ending.is_frozen:
+                self._check_cpu_time()
 
     def _handle(self, fd: int, events: int) -> None:
         stream = next((s for s in self._open_streams if s.fd == fd), None)
@@ -201,11 +203,11 @@ class Shim:
             os.read(fd, 4096)
             self._tree.reap()
             if self._tree.main_status is not None:
-                self._set_reason("exited")
+                self._ending.conclude("exited")
         elif fd == self._memory_events_fd:
             # The read arms the next notification (kernfs), so it comes before the judgement.
             if counters.parse_keys(os.pread(fd, 4096, 0).decode())["oom_kill"] > 0:
-                self._set_reason("oom")
+                self._ending.conclude("oom")
         else:
             for order in self._control.handle(fd, events):
                 self._obey(order)
@@ -216,7 +218,7 @@ class Shim:
             self._poll.unregister(stream.fd)
             self._open_streams.remove(stream)
         elif stream.truncated and stream.error is None:
-            self._set_reason("output")
+            self._ending.conclude("output")
 
     def _close_input(self) -> None:
         if self._input is not None:
@@ -228,67 +230,35 @@ class Shim:
         match order.get("op"):
             case "kill":
                 grace = float(order["grace_seconds"])
-                self._kill_code = self._kill_code or order["code"]
-                self._stop("killed", grace if self._frozen_since is None else 0.0)
+                if self._ending.kill(order["code"], grace_seconds=grace, now=time.monotonic()):
+                    self._tree.signal(signal.SIGTERM)
             case "signal":
                 os.kill(self._tree.main_pid, int(order["signal"]))
             case "freeze":
-                if self._frozen_since is None:
-                    self._frozen_since = time.monotonic()
-                    done = self._tree.freeze(timeout_seconds=1.0)
-                    self._control.send({"event": "frozen", "complete": done})
+                self._ending.freeze(time.monotonic())
+                done = self._tree.freeze(timeout_seconds=1.0)
+                self._control.send({"event": "frozen", "complete": done})
             case "thaw":
-                self._thaw()
+                self._tree.thaw()
+                self._ending.thaw(time.monotonic())
                 self._control.send({"event": "thawed"})
             case "scope-changed" if self._scope is not None:
                 # SetUnitProperties on a scope writes OOMPolicy's own value again (systemd 257).
                 job_cgroup.set_oom_group(self._scope)
-            case "timeout":
-                self._deadline += float(order["timeout_seconds"]) - self._spec["timeout_seconds"]
-
-    def _thaw(self) -> None:
-        if self._frozen_since is not None:
-            self._deadline += time.monotonic() - self._frozen_since
-            self._frozen_since = None
-            self._tree.thaw()
 
     def _poll_milliseconds(self) -> int | None:
-        if self._frozen_since is not None:
+        wait = self._ending.wait_seconds(time.monotonic())
+        if wait is None:
             return None
-        wait = self._deadline - time.monotonic()
-        if self._term_deadline is not None:
-            wait = min(wait, self._term_deadline - time.monotonic())
         if self._spec["cpu_seconds"] is not None and self._scope is not None:
             wait = min(wait, _CPU_CHECK_SECONDS)
-        return max(0, int(wait * 1000) + 1)
+        return int(wait * 1000) + 1
 
-    def _check_time(self) -> None:
-        now = time.monotonic()
-        if self._frozen_since is not None:
-            return
-        if self._term_deadline is not None:
-            if now >= self._term_deadline:
-                self._set_reason(str(self._stopping_for))
-        elif now >= self._deadline:
-            self._stop("timeout", self._spec["kill_grace_seconds"])
+    def _check_cpu_time(self) -> None:
         if self._spec["cpu_seconds"] is not None and self._scope is not None:
             used = counters.key(self._scope, "cpu.stat", "usage_usec") or 0
             if used / 1e6 >= self._spec["cpu_seconds"]:
-                self._set_reason("cpu_time")
-
-    def _stop(self, reason: str, grace_seconds: float) -> None:
-        """End the command for `reason`: at once, or by SIGTERM first and a deadline."""
-        self._stopping_for = self._stopping_for or reason
-        if grace_seconds <= 0:
-            self._set_reason(self._stopping_for)
-        elif self._term_deadline is None:
-            self._tree.signal(signal.SIGTERM)
-            self._term_deadline = time.monotonic() + grace_seconds
-
-    def _set_reason(self, reason: str) -> None:
-        if self._reason is None:
-            # An exit after our SIGTERM is that order's doing.
-            self._reason = self._stopping_for or reason if reason == "exited" else reason
+                self._ending.conclude("cpu_time")
 
     # -- the end
 
@@ -299,8 +269,8 @@ class Shim:
         user, system = children_cpu_seconds()
         record = {
             "protocol": records.PROTOCOL,
-            "reason": self._reason,
-            "kill_code": self._kill_code,
+            "reason": self._ending.reason,
+            "kill_code": self._ending.kill_code,
             "wait_status": self._tree.main_status,
             "started_at": self._started_at,
             "wall_seconds": wall,
