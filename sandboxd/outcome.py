@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Raw facts of an execution's end -> verdict and usage. Pure: this is where an OOM is judged.
 
-OOM by counters only, never by a bare SIGKILL. `oom_kill` of the scope says that the kernel's OOM
-killer took something in it. Whose limit: the scope's own `oom` counts when its own limit was hit;
-else the slice or the aggregate whose memory.events.local `oom` rose meanwhile; else the host's
-memory ran out (kernel: cgroup-v2.rst, memory.events).
+OOM by counters, or by what a supervisor wrote before it killed; never by a bare SIGKILL.
+`oom_kill` of the scope says that the kernel's OOM killer took something in it. Whose limit: the
+scope's own `oom` counts when its own limit was hit; else the slice or the aggregate whose
+memory.events.local `oom` rose meanwhile; else the host's memory ran out (kernel: cgroup-v2.rst,
+memory.events).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sandboxd.model import (
     ErrorCode,
@@ -28,7 +30,10 @@ _Counters = Mapping[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the shim saw. `counters` is None where no cgroup of the execution's own exists."""
+    """What the shim saw. `counters` is None where no cgroup of the execution's own exists.
+
+    verdict, supervised: what a supervisor wrote instead, None where it wrote nothing.
+    """
 
     reason: str
     kill_code: str | None
@@ -42,6 +47,11 @@ class Facts:
     streams: tuple[OutputSummary, ...]
     baseline: _Counters = field(default_factory=dict)
     counters: _Counters | None = None
+    largest_process_bytes: int | None = None
+    io_read_bytes: int | None = None
+    io_written_bytes: int | None = None
+    verdict: Mapping[str, Any] | None = None
+    supervised: Mapping[str, Any] | None = None
 
 
 def decide(
@@ -58,7 +68,7 @@ def decide(
     def whose(limit: str) -> LimitOwner:
         return LimitOwner.EXECUTION if limit in own_limits else LimitOwner.SANDBOX
 
-    owner = _oom_owner(facts, own_limits)
+    owner = _oom_owner(facts, own_limits) or _verdict_owner(facts, "oom", signal_number)
     if owner is LimitOwner.HOST:
         return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.HOST_MEMORY, owner)
     if owner is not None:
@@ -76,7 +86,8 @@ def decide(
         case "killed":
             code = ErrorCode(facts.kill_code or ErrorCode.KILLED_BY_CALLER)
             return outcome(ExecutionStatus.KILLED, code)
-    if _passed_rlimit_cpu(facts, signal_number, cpu_limit_seconds):
+    over_time = _verdict_owner(facts, "cpu_time", signal_number) is not None
+    if over_time or _passed_rlimit_cpu(facts, signal_number, cpu_limit_seconds):
         status = ExecutionStatus.CPU_TIME_EXCEEDED
         return outcome(status, ErrorCode.CPU_TIME, whose("cpu_seconds"))
     status = ExecutionStatus.EXITED if signal_number is None else ExecutionStatus.SIGNALED
@@ -102,12 +113,7 @@ def usage(facts: Facts) -> Usage:
     """What was used, None for what nobody measured."""
     counters = facts.counters
     if counters is None:
-        return Usage(
-            wall_seconds=facts.wall_seconds,
-            cpu_seconds=facts.cpu_user_seconds + facts.cpu_system_seconds,
-            cpu_user_seconds=facts.cpu_user_seconds,
-            cpu_system_seconds=facts.cpu_system_seconds,
-        )
+        return _supervised_usage(facts)
     return Usage(
         wall_seconds=facts.wall_seconds,
         cpu_seconds=_seconds(counters.get("cpu_usec")),
@@ -122,6 +128,31 @@ def usage(facts: Facts) -> Usage:
         oom_kills=counters.get("oom_kill"),
         pids_denied=_pids_denied(facts),
     )
+
+
+def _supervised_usage(facts: Facts) -> Usage:
+    """The shim's own counts, exact for whom it waited for, and what a supervisor saw beside."""
+    seen = facts.supervised or {}
+    # Of a process that lived between two looks; without looks it would stand for the sum.
+    largest = None if facts.supervised is None else facts.largest_process_bytes
+    waited = facts.cpu_user_seconds + facts.cpu_system_seconds
+    return Usage(
+        wall_seconds=facts.wall_seconds,
+        cpu_seconds=max(waited, seen.get("cpu_seconds") or 0.0),
+        cpu_user_seconds=facts.cpu_user_seconds,
+        cpu_system_seconds=facts.cpu_system_seconds,
+        cpu_throttled_seconds=seen.get("cpu_throttled_seconds"),
+        memory_peak_bytes=_larger(largest, seen.get("memory_peak")),
+        pids_peak=seen.get("pids_peak"),
+        io_read_bytes=_larger(facts.io_read_bytes, seen.get("io_read")),
+        io_written_bytes=_larger(facts.io_written_bytes, seen.get("io_written")),
+        oom_kills=seen.get("oom_kills"),
+    )
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    known = [value for value in (one, other) if value is not None]
+    return max(known) if known else None
 
 
 def _exit(wait_status: int | None) -> tuple[int | None, int | None]:
@@ -149,6 +180,14 @@ def _oom_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
     if _rose(facts, "aggregate_oom") > 0:
         return LimitOwner.AGGREGATE
     return LimitOwner.HOST
+
+
+def _verdict_owner(facts: Facts, reason: str, signal_number: int | None) -> LimitOwner | None:
+    """Whose limit the supervisor killed for. One that ended by itself just then was not killed."""
+    verdict = facts.verdict
+    if verdict is None or verdict["reason"] != reason or signal_number != signal.SIGKILL:
+        return None
+    return LimitOwner(verdict["owner"])
 
 
 def _pids_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:

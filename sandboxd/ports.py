@@ -40,6 +40,11 @@ class Shim(Protocol):
         ...
 
     @property
+    def record_directory(self) -> str:
+        """Where it writes its record."""
+        ...
+
+    @property
     def pidfd(self) -> int:
         """A pidfd of it; readable once it ended."""
         ...
@@ -147,6 +152,10 @@ class Scheme(Protocol):
         """resource-module name -> (soft, hard) for the command itself."""
         ...
 
+    def environment(self, limits: Limits) -> Mapping[str, str]:
+        """What a command's environment should say of its limits; a caller's own goes before."""
+        ...
+
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         """Make the place, limits in force; on an error nothing is left."""
         ...
@@ -166,6 +175,18 @@ class Scheme(Protocol):
         executions: Collection[tuple[Execution, Limits]],
     ) -> None:
         """Put new limits on a sandbox and its running executions, and read them back."""
+        ...
+
+    async def suspend_sandbox(self, sandbox: Sandbox) -> None:
+        """Its shims are about to stop everything in it: nobody else may let anything go on."""
+        ...
+
+    async def resume_sandbox(self, sandbox: Sandbox) -> None:
+        """Its shims let everything in it go on."""
+        ...
+
+    async def upkeep(self) -> None:
+        """Look after what holds the limits; called about once a second."""
         ...
 
     def memory_current(self, sandbox: Sandbox) -> int | None:

@@ -201,6 +201,7 @@ class Executions:
             "LOGNAME": "sandbox",
             "LANG": "C.UTF-8",
             "TMPDIR": "/tmp" if private else self._context.workspaces.tmp(sandbox.id),  # noqa: S108
+            **self._context.scheme.environment(execution.limits),
             **sandbox.env,
             **execution.command.env,
         }

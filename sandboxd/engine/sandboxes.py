@@ -103,6 +103,7 @@ class Sandboxes:
             live.sandbox.state = SandboxState.SUSPENDED
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
+            await self._context.scheme.suspend_sandbox(live.sandbox)
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
             live.suspended_monotonic = self._context.clock.monotonic()
             await self._context.store.save_sandbox(live.sandbox)
@@ -113,6 +114,7 @@ class Sandboxes:
             if live.sandbox.state is not SandboxState.SUSPENDED:
                 return
             await asyncio.gather(*(e.shim.thaw() for e in live.running() if e.shim))
+            await self._context.scheme.resume_sandbox(live.sandbox)
             live.sandbox.state = SandboxState.READY
             now = live.used_monotonic = self._context.clock.monotonic()
             for running in live.running():

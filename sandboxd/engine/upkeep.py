@@ -47,6 +47,7 @@ class Upkeep:
             elif self._has_expired(live, now):
                 self._sandboxes.start_release(live, ErrorCode.EXPIRED)
         await self._prune_executions(now)
+        await self._context.scheme.upkeep()
 
     def _has_expired(self, live: LiveSandbox, now: float) -> bool:
         sandbox = live.sandbox

@@ -25,6 +25,7 @@ from sandboxd.names import UnitNames, new_id
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.spawn.client import SpawnerClient, spawner_argv, start_spawner_process
+from sandboxd.supervisor.client import SupervisorClient
 from sandboxd.systemd.manager import Manager
 
 _log = logging.getLogger(__name__)
@@ -146,15 +147,18 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
 async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
     launcher = SpawnerClient(wanted.runtime_directory, start_spawner_process)
     await launcher.open()
-    scheme = RlimitScheme(reason, address_space_bytes=wanted.address_space_bytes)
+    supervisor = SupervisorClient(wanted.runtime_directory, launcher.supervise)
+    scheme = RlimitScheme(reason, supervisor, address_space_bytes=wanted.address_space_bytes)
+    await scheme.open()
     pid_namespace, missing = await _probe(scheme, launcher)
 
     async def close(stop_all: bool) -> None:
         if stop_all:
             await launcher.stop_spawner()
+        scheme.close()
         launcher.close()
 
-    return Chosen(scheme, launcher, pid_namespace, missing, close)
+    return Chosen(scheme, launcher, pid_namespace, (*missing, *scheme.missing), close)
 
 
 async def _probe(

@@ -1,35 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rlimit scheme: hosts without systemd or unified cgroups. Fits ports.Scheme.
 
-What plain rlimits can hold is held; what they cannot hold for the sum of all processes is said to
-be held by nobody.
+A supervisor (supervisor/) holds the sums: it is told of every sandbox and execution by files and a
+doorbell, before the command runs. Plain rlimits stand behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
+import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
+from sandboxd.errors import SandboxdError
 from sandboxd.isolation.uids import kill_processes
-from sandboxd.model import EnforcedBy, Enforcement, Execution, Limits, Sandbox, SchemeName
+from sandboxd.model import Enforcement, Execution, Limits, Sandbox, SandboxState, SchemeName
 from sandboxd.ports import Shim
-from sandboxd.schemes import common
+from sandboxd.schemes import supervised
+from sandboxd.schemes.supervised import Powers
+from sandboxd.spawn.records import process_start_time
+from sandboxd.supervisor.client import SupervisorClient
+from sandboxd.supervisor.state import Entry, State
 
+_log = logging.getLogger(__name__)
 _KILL_PASSES = 100
 _PASS_SECONDS = 0.02
 
 
 class RlimitScheme:
-    """No units, no cgroups: each process carries its limits."""
+    """No units, no cgroups: a supervisor holds the sums, each process carries its rlimits."""
 
     name = SchemeName.RLIMIT
 
-    def __init__(self, reason: str, *, address_space_bytes: int) -> None:
+    def __init__(
+        self, reason: str, supervisor: SupervisorClient, *, address_space_bytes: int
+    ) -> None:
         self.reason = reason
         self._address_space_bytes = address_space_bytes
-        self._has_own_uids = os.getuid() == 0
+        self._supervisor = supervisor
+        self._states: dict[str, State] = {}
+        self._powers = Powers(is_supervised=False, has_own_uids=os.getuid() == 0)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the supervisor lacks on this host, in words."""
+        return self._powers.missing
+
+    async def open(self) -> None:
+        """Start the supervisor, or find out that there can be none."""
+        own = self._powers.has_own_uids
+        try:
+            answer = await self._supervisor.open()
+        except SandboxdError as exc:
+            _log.error("Cannot supervise: %s", exc.message)
+            missing = (f"supervisor: nothing holds a sum: {exc.message}",)
+            self._powers = replace(self._powers, missing=missing)
+            return
+        self._powers = Powers.of_answer(answer, has_own_uids=own)
+
+    def close(self) -> None:
+        """The supervisor goes on."""
+        self._supervisor.close()
 
     def sandbox_unit(self, sandbox_id: str) -> str | None:
         """There are no units."""
@@ -41,49 +73,52 @@ class RlimitScheme:
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         """Who holds each limit. A bound on each process alone does not hold the sum: `none`."""
-        nobody = EnforcedBy.NONE
-        held = dict(common.enforcement())
-        held["memory_bytes"] = Enforcement(
-            nobody, "nothing holds the sum; RLIMIT_DATA bounds each process"
-        )
-        held["cpus"] = Enforcement(nobody, "this host's scheme cannot slow a sandbox down")
-        if self._has_own_uids:
-            held["pids"] = Enforcement(
-                EnforcedBy.KERNEL, "RLIMIT_NPROC of the sandbox's own uid, for new processes"
-            )
-        else:
-            held["pids"] = Enforcement(
-                nobody, "RLIMIT_NPROC would count all processes of the daemon's own uid"
-            )
-        for name in ("io_read_bytes_per_second", "io_write_bytes_per_second"):
-            held[name] = Enforcement(nobody, "this host's scheme cannot slow input and output down")
-        held["cpu_seconds"] = Enforcement(
-            nobody, "nothing holds the sum; RLIMIT_CPU bounds each process"
-        )
-        return held
+        return supervised.enforcement(self._powers)
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
-        """The common ones, and what stands in for the cgroup's on each process."""
-        chosen = dict(common.rlimits(limits))
-        chosen["RLIMIT_DATA"] = (limits.memory_bytes, limits.memory_bytes)
-        chosen["RLIMIT_AS"] = (self._address_space_bytes, self._address_space_bytes)
-        if self._has_own_uids:
-            chosen["RLIMIT_NPROC"] = (limits.pids, limits.pids)
-        else:
-            del chosen["RLIMIT_NPROC"]
-        if limits.cpu_seconds is not None:
-            soft = math.ceil(limits.cpu_seconds)
-            chosen["RLIMIT_CPU"] = (soft, soft + 1)
-        return chosen
+        """The common ones, and what stands behind the supervisor."""
+        return supervised.rlimits(
+            self._powers, limits, address_space_bytes=self._address_space_bytes
+        )
+
+    def environment(self, limits: Limits) -> Mapping[str, str]:
+        """Hints for runtimes that size themselves by the host."""
+        return supervised.hints(limits)
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
-        """Nothing to make: the uid is the place."""
+        """The uid is the place; the supervisor learns of it."""
+        # The probe at start has none.
+        uid = (sandbox.uid or None) if self._powers.has_own_uids else None
+        caps = supervised.caps(self._powers, sandbox.limits)
+        await self._put(State(sandbox.id, uid, caps))
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
-        """Nothing to do: the child sets its own rlimits."""
+        """Have it supervised before its command runs."""
+        entry = Entry(
+            id=execution.id,
+            record_directory=shim.record_directory,
+            shim_pid=shim.pid,
+            shim_start_time=process_start_time(shim.pid),
+            caps=supervised.own_caps(self._powers, execution, execution.limits),
+        )
+        state = self._states[sandbox.id]
+        await self._put(replace(state, executions=(*state.executions, entry)))
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
-        """Nothing to remove: the shim killed what was left."""
+        """Forget it; after the last one nobody of the uid may be left."""
+        state = self._states.get(sandbox.id)
+        if state is None:
+            return
+        left = tuple(entry for entry in state.executions if entry.id != execution.id)
+        try:
+            await self._put(replace(state, executions=left))
+        except SandboxdError as exc:
+            # The file says it, so the next supervisor knows.
+            _log.warning("Cannot tell the supervisor of an end: %s", exc.message)
+            return
+        if not left and self._powers.is_supervised:
+            # Refused when another execution was placed meanwhile.
+            await self._supervisor.tell({"op": "sweep", "sandbox": sandbox.id})
 
     async def change_limits(
         self,
@@ -91,15 +126,40 @@ class RlimitScheme:
         limits: Limits,
         executions: Collection[tuple[Execution, Limits]],
     ) -> None:
-        """New processes get the new limits; see `enforcement`."""
+        """The supervisor holds the new ones from its next look on; see `enforcement` for pids."""
+        state = self._states[sandbox.id]
+        own = {e.id: supervised.own_caps(self._powers, e, changed) for e, changed in executions}
+        entries = tuple(replace(e, caps=own.get(e.id, e.caps)) for e in state.executions)
+        caps = supervised.caps(self._powers, limits)
+        try:
+            await self._put(replace(state, caps=caps, executions=entries))
+        except BaseException:
+            before = self._states[sandbox.id]
+            self._states[sandbox.id] = replace(before, caps=state.caps)
+            self._supervisor.directory.write(self._states[sandbox.id])
+            raise
+
+    async def suspend_sandbox(self, sandbox: Sandbox) -> None:
+        """From now on the supervisor lets nobody go on."""
+        await self._put(replace(self._states[sandbox.id], suspended=True))
+
+    async def resume_sandbox(self, sandbox: Sandbox) -> None:
+        """From now on it may again."""
+        await self._put(replace(self._states[sandbox.id], suspended=False))
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
-        """Nobody sums it."""
-        return None
+        """As the supervisor would judge it."""
+        return self._supervisor.memory_now(sandbox.id) if self._powers.is_supervised else None
+
+    async def upkeep(self) -> None:
+        """See that the supervisor lives, in case its keeper died as well."""
+        if self._powers.is_supervised and not await self._supervisor.tell({"op": "hello"}):
+            await self._supervisor.start()
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """SIGKILL every process of the sandbox's uid until none is left, within a bound."""
-        if not self._has_own_uids:
+        await self._supervisor.tell({"op": "kill", "sandbox": sandbox.id})
+        if not self._powers.has_own_uids:
             return
         for _ in range(_KILL_PASSES):
             if await asyncio.to_thread(kill_processes, sandbox.uid) == 0:
@@ -107,12 +167,34 @@ class RlimitScheme:
             await asyncio.sleep(_PASS_SECONDS)
 
     async def release_sandbox(self, sandbox: Sandbox) -> None:
-        """Nothing to remove."""
+        """The supervisor forgets it."""
+        self._states.pop(sandbox.id, None)
+        await self._supervisor.drop(sandbox.id)
 
     async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
         """A uid is still there, unless the record is another scheme's."""
-        return sandbox.scheme is self.name
+        if sandbox.scheme is not self.name:
+            return False
+        try:
+            state = self._supervisor.directory.read(sandbox.id)
+        except ValueError as exc:
+            _log.warning("%s", exc)
+            state = None
+        if state is None:
+            await self.create_sandbox(sandbox)
+            return True
+        suspended = sandbox.state is SandboxState.SUSPENDED
+        await self._put(replace(state, suspended=suspended))
+        return True
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
-        """There are no units."""
+        """There are no units; what the supervisor still knows of others goes."""
+        for name in self._supervisor.directory.times():
+            if name not in sandbox_ids:
+                await self._supervisor.drop(name)
         return ()
+
+    async def _put(self, state: State) -> None:
+        self._states[state.sandbox] = state
+        if self._powers.is_supervised:
+            await self._supervisor.put(state)

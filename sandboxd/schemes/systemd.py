@@ -239,6 +239,19 @@ class SystemdScheme:
         back = partial(self._slices.set_limits, place, old)
         undo.push_async_callback(quietly, back, f"restore the limits of {place.unit}")
 
+    def environment(self, limits: Limits) -> Mapping[str, str]:
+        """Nothing: runtimes read their cgroup's limits."""
+        return {}
+
+    async def suspend_sandbox(self, sandbox: Sandbox) -> None:
+        """Nothing: only shims thaw their cgroups."""
+
+    async def resume_sandbox(self, sandbox: Sandbox) -> None:
+        """Nothing."""
+
+    async def upkeep(self) -> None:
+        """Nothing: the kernel holds the limits."""
+
     def memory_current(self, sandbox: Sandbox) -> int | None:
         """See Scheme."""
         directory = self._slices.directory(self.sandbox_unit(sandbox.id))

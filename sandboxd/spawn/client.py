@@ -22,6 +22,7 @@ from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records, reports
 from sandboxd.spawn.link import ShimLink
 from sandboxd.spawn.packets import Packets
+from sandboxd.spawn.supervised import socket_path
 
 _ANSWER_SECONDS = 30.0
 _START_SECONDS = 30.0
@@ -74,6 +75,7 @@ class SpawnerClient:
         self._packets: Packets | None = None
         self._answer: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
         self._lock = asyncio.Lock()
+        self._supervisor_argv: list[str] = []
 
     @property
     def socket_path(self) -> str:
@@ -91,6 +93,13 @@ class SpawnerClient:
             if self._packets is not None:
                 await self._exchange({"op": "stop"}, [])
         self.close()
+
+    async def supervise(self, argv: list[str]) -> None:
+        """Have the spawner run this program, and run it again whenever it ends."""
+        self._supervisor_argv = argv
+        answer, _ = await self._ask({"op": "supervise", "argv": argv}, [])
+        if not answer["ok"]:
+            raise InternalError(f"cannot start the supervisor: {answer['text']}")
 
     def close(self) -> None:
         """Close the connection; the spawner goes on."""
@@ -113,6 +122,8 @@ class SpawnerClient:
                 details={"errno": exc.errno, "path": path},
             ) from exc
         spec = reports.specification(request)
+        if not spec["cgroup"]:
+            spec["supervisor"] = socket_path(self._runtime)
         name = f"{request.sandbox.id}-{request.execution.id}"
         command = request.execution.command
         link = await self._launch(name, spec, command.stdin)
@@ -202,6 +213,8 @@ class SpawnerClient:
                     f"cannot reach the spawner on {self.socket_path}: it did not start"
                 )
             await asyncio.sleep(0.01)
+        if self._supervisor_argv:
+            await self._exchange({"op": "supervise", "argv": self._supervisor_argv}, [])
 
     async def _try_connect(self) -> bool:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

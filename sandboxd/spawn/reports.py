@@ -18,6 +18,8 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
     uid = request.sandbox.uid if os.getuid() == 0 else None
     return {
         "protocol": records.PROTOCOL,
+        "sandbox": request.sandbox.id,
+        "execution": request.execution.id,
         "record_directory": request.record_directory,
         "unit": request.execution.unit,
         "cgroup": request.execution.unit is not None,
@@ -59,6 +61,11 @@ def read_facts(record_directory: str) -> Facts | None:
         ),
         baseline=record["baseline"],
         counters=record["counters"],
+        largest_process_bytes=record.get("largest_process"),
+        io_read_bytes=record.get("io_read"),
+        io_written_bytes=record.get("io_written"),
+        verdict=record.get("verdict"),
+        supervised=record.get("supervised"),
     )
 
 

@@ -32,7 +32,14 @@ from sandboxd.spawn.child import ChildFailed, start_child
 from sandboxd.spawn.control import Control
 from sandboxd.spawn.ending import Ending
 from sandboxd.spawn.pump import InputFeed, OutputStream
-from sandboxd.spawn.tree import Tree, children_cpu_seconds, wake_on_signals
+from sandboxd.spawn.supervised import evidence_of
+from sandboxd.spawn.tree import (
+    Tree,
+    children_cpu_seconds,
+    children_io_bytes,
+    largest_child_bytes,
+    wake_on_signals,
+)
 
 _GO_SECONDS = 120.0
 _KILL_SECONDS = 5.0
@@ -267,6 +274,7 @@ class Shim:
         kill_complete = self._tree.kill(timeout_seconds=_KILL_SECONDS)
         self._drain()
         user, system = children_cpu_seconds()
+        read, written = children_io_bytes()
         record = {
             "protocol": records.PROTOCOL,
             "reason": self._ending.reason,
@@ -279,9 +287,13 @@ class Shim:
             "leftovers_killed": self._tree.killed_count,
             "cpu_user_seconds": user,
             "cpu_system_seconds": system,
+            "io_read": read,
+            "io_written": written,
+            "largest_process": largest_child_bytes(),
             "streams": [stream.facts() for stream in self._outputs],
             "baseline": self._baseline,
             "counters": counters.final(self._scope) if self._scope is not None else None,
+            **({} if self._scope is not None else evidence_of(self._spec)),
         }
         records.write_record(self._directory, record)
         self._control.send({"event": "ended"})

@@ -22,6 +22,7 @@ from typing import Any
 
 from sandboxd.isolation import linux
 from sandboxd.spawn import records, shim
+from sandboxd.spawn.helper import Helper
 from sandboxd.spawn.tree import wake_on_signals
 
 _MAX_CLIENTS = 8
@@ -37,6 +38,7 @@ class Spawner:
         self._clients: dict[int, socket.socket] = {}
         self._shims: set[int] = set()
         self._stopping = False
+        self._supervisor = Helper()
         self._poll = select.poll()
 
     def serve(self) -> None:
@@ -54,7 +56,8 @@ class Spawner:
         gc.disable()
         idle_since = time.monotonic()
         while not self._stopping:
-            for fd, _ in self._poll.poll(self._idle_milliseconds()):
+            self._supervisor.keep_alive()
+            for fd, _ in self._poll.poll(self._wait_milliseconds()):
                 if fd == wakeup:
                     os.read(fd, 4096)
                     self._reap()
@@ -65,7 +68,8 @@ class Spawner:
             if self._clients or self._shims:
                 idle_since = time.monotonic()
             elif self._idle_seconds and time.monotonic() - idle_since > self._idle_seconds:
-                return
+                break
+        self._supervisor.stop()
 
     def _listen(self) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,7 +82,9 @@ class Spawner:
         self._listener.setblocking(False)
         self._poll.register(self._listener.fileno(), select.POLLIN)
 
-    def _idle_milliseconds(self) -> int | None:
+    def _wait_milliseconds(self) -> int | None:
+        if self._supervisor.is_due:
+            return Helper.RETRY_MILLISECONDS
         if self._idle_seconds is None or self._clients or self._shims:
             return None
         return int(self._idle_seconds * 1000)
@@ -117,6 +123,9 @@ class Spawner:
                 reply = {"ok": True, "protocol": records.PROTOCOL, "pid": os.getpid(),
                          "shims": len(self._shims)}  # fmt: skip
                 self._reply(client, reply)
+            case "supervise":
+                self._supervisor.run(request["argv"])
+                self._reply(client, {"ok": True})
             case "stop":
                 self._stopping = True
                 self._reply(client, {"ok": True})
@@ -181,6 +190,7 @@ class Spawner:
             if pid == 0:
                 break
             self._shims.discard(pid)
+            self._supervisor.ended(pid)
         self._kill_orphans()
 
     def _kill_orphans(self) -> None:
@@ -188,7 +198,7 @@ class Spawner:
         me = os.getpid()
         with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
             children = {int(word) for word in file.read().split()}
-        for pid in children - self._shims:
+        for pid in children - self._shims - {self._supervisor.pid}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

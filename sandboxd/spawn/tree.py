@@ -17,6 +17,7 @@ from contextlib import suppress
 from sandboxd.cgroup import job as job_cgroup
 
 _PASS_SECONDS = 0.0005
+_BLOCK_BYTES = 512
 
 
 class Tree:
@@ -88,6 +89,22 @@ def children_cpu_seconds() -> tuple[float, float]:
     """User and system time of all children reaped so far."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime, usage.ru_stime
+
+
+def largest_child_bytes() -> int | None:
+    """The largest resident set of any child reaped so far; None where it cannot be told.
+
+    A fork takes its parent's over (getrusage(2)), so what is not above ours says nothing.
+    """
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest * 1024 if largest > own else None
+
+
+def children_io_bytes() -> tuple[int, int]:
+    """What all children reaped so far read from and wrote to disks (getrusage(2): 512 bytes)."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_inblock * _BLOCK_BYTES, usage.ru_oublock * _BLOCK_BYTES
 
 
 def _descendants() -> list[int]:

@@ -29,7 +29,7 @@ DOORS = ("systemd", "cgroup", "spawn", "isolation", "supervisor", "workspace", "
 
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {
-    "values": Layer(("errors", "quantity", "names", "model"), ()),
+    "values": Layer(("errors", "quantity", "names", "model", "evidence"), ()),
     "decisions": Layer(("policy", "outcome", "ports"), ("values",)),
     "engine": Layer(("engine",), ("values", "decisions")),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
@@ -78,6 +78,7 @@ STDLIB_FOR_LEAN = {
 # Modules that start a program in milliseconds as long as none of the names gets loaded.
 LIGHT = {
     "spawn.spawner": {"asyncio", "dbus_fast", "logging", "pydantic", "subprocess", "threading"},
+    "supervisor.server": {"asyncio", "dbus_fast", "logging", "pydantic", "subprocess", "threading"},
     "ctl.main": {"aiohttp", "asyncio", "dbus_fast", "jinja2", "pydantic", "rich"},
 }
 

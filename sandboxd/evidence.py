@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in which a supervisor tells a shim what it did and saw: in the record directory.
+
+verdict.json     why the supervisor ended the execution; written before the first kill
+supervised.json  what it measured so far; written about once a second and when the shim asks
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+VERDICT_FILE = "verdict.json"
+USAGE_FILE = "supervised.json"
+SOCKET_NAME = "supervisor.sock"
+
+
+def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
+    """Write a file whole or not at all: temporary name, then rename(2)."""
+    path = os.path.join(directory, name)
+    temporary = f"{path}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, json.dumps(value, separators=(",", ":")).encode())
+    finally:
+        os.close(fd)
+    os.rename(temporary, path)
+
+
+def read_json(directory: str, name: str) -> dict[str, Any] | None:
+    """A file written by `write_json`, None where there is none."""
+    try:
+        with open(os.path.join(directory, name), "rb") as file:
+            value = json.loads(file.read())
+    except FileNotFoundError:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is not an object")
+    return value

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rlimit scheme holds, in words and in numbers: pure, from what its supervisor can do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandboxd.model import SCOPE_LIMITS, EnforcedBy, Enforcement, Execution, Limits
+from sandboxd.schemes import common
+from sandboxd.supervisor.state import Caps
+
+_IO_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
+_MIB = 1 << 20
+# Runtimes need room beside their heaps.
+_HEAP_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Powers:
+    """What holds limits here. Without a supervisor nothing holds a sum."""
+
+    is_supervised: bool
+    has_own_uids: bool
+    reads_io: bool = False
+    sees_shared: bool = False
+    measures_exactly: bool = False
+    changes_rlimits: bool = False
+    scheduling: str = "normal"
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of_answer(cls, answer: Mapping[str, Any], *, has_own_uids: bool) -> Powers:
+        """From a supervisor's own words."""
+        return cls(
+            is_supervised=True,
+            has_own_uids=has_own_uids,
+            reads_io=answer["reads_io"],
+            sees_shared=answer["sees_shared"],
+            measures_exactly=answer["measures_exactly"],
+            changes_rlimits=answer["changes_rlimits"],
+            scheduling=answer["scheduling"],
+            missing=tuple(answer["missing"]),
+        )
+
+
+def enforcement(powers: Powers) -> Mapping[str, Enforcement]:
+    """Who holds each limit, and how precisely."""
+    held = dict(common.enforcement())
+    held["pids"] = _pids(powers)
+    if not powers.is_supervised:
+        nobody = EnforcedBy.NONE
+        held["memory_bytes"] = Enforcement(
+            nobody, "nothing holds the sum; RLIMIT_DATA bounds each process"
+        )
+        held["cpus"] = Enforcement(nobody, "no supervisor runs to slow a sandbox down")
+        for name in _IO_LIMITS:
+            held[name] = Enforcement(nobody, "no supervisor runs to slow a sandbox down")
+        held["cpu_seconds"] = Enforcement(
+            nobody, "nothing holds the sum; RLIMIT_CPU bounds each process"
+        )
+        return held
+    by = EnforcedBy.SUPERVISOR
+    held["memory_bytes"] = Enforcement(by, _memory_detail(powers))
+    held["cpus"] = Enforcement(
+        by, "SIGSTOP and SIGCONT, within 5 % over 10 s; bursts of 0.1 s" + _late(powers)
+    )
+    if powers.reads_io:
+        detail = "advisory: SIGSTOP and SIGCONT by /proc/PID/io, within 30 % over 10 s, in bursts"
+        for name in _IO_LIMITS:
+            held[name] = Enforcement(by, detail)
+    else:
+        for name in _IO_LIMITS:
+            held[name] = Enforcement(
+                EnforcedBy.NONE, "the supervisor may not read /proc/PID/io: no CAP_SYS_PTRACE"
+            )
+    held["cpu_seconds"] = Enforcement(
+        by, "the sum over its processes, looked at 10-50 times a second"
+    )
+    return held
+
+
+def _memory_detail(powers: Powers) -> str:
+    if powers.measures_exactly:
+        text = "the sum of resident sets, of proportional sets near the limit"
+    else:
+        text = "the sum of resident sets, shared pages count for each process: no CAP_SYS_PTRACE"
+    if powers.sees_shared:
+        text += ", with /dev/shm, memfds and System V segments"
+    else:
+        text += ", without /dev/shm and memfds: no CAP_SYS_PTRACE or CAP_SYS_ADMIN"
+    return f"{text}; looked at 10-100 times a second{_late(powers)}"
+
+
+def _late(powers: Powers) -> str:
+    return "" if powers.scheduling == "real-time" else "; late on a busy host"
+
+
+def _pids(powers: Powers) -> Enforcement:
+    if not powers.has_own_uids:
+        return Enforcement(
+            EnforcedBy.NONE, "RLIMIT_NPROC would count all processes of the daemon's own uid"
+        )
+    detail = "RLIMIT_NPROC of the sandbox's own uid; an execution's own limit counts all of them"
+    if not powers.changes_rlimits:
+        detail += "; running processes keep theirs on a change: no CAP_SYS_RESOURCE"
+    return Enforcement(EnforcedBy.KERNEL, detail)
+
+
+def rlimits(
+    powers: Powers, limits: Limits, *, address_space_bytes: int
+) -> Mapping[str, tuple[int, int]]:
+    """The common ones, and the backstops on each process."""
+    chosen = dict(common.rlimits(limits))
+    data = data_bytes(powers, limits.memory_bytes)
+    chosen["RLIMIT_DATA"] = (data, data)
+    chosen["RLIMIT_AS"] = (address_space_bytes, address_space_bytes)
+    if powers.has_own_uids:
+        chosen["RLIMIT_NPROC"] = (limits.pids, limits.pids)
+    else:
+        del chosen["RLIMIT_NPROC"]
+    if limits.cpu_seconds is not None:
+        soft = math.ceil(limits.cpu_seconds) + int(powers.is_supervised)
+        chosen["RLIMIT_CPU"] = (soft, soft + 1)
+    return chosen
+
+
+def data_bytes(powers: Powers, memory_bytes: int) -> int:
+    """RLIMIT_DATA. It counts what is asked for, not what is used, and a program it refuses ends as
+    it likes: under a supervisor it must leave room for the verdict, and for untouched memory."""
+    return memory_bytes * 2 + (1 << 30) if powers.is_supervised else memory_bytes
+
+
+def caps(powers: Powers, limits: Limits) -> Caps:
+    """A sandbox's, for its supervisor."""
+    return Caps(
+        memory_bytes=limits.memory_bytes,
+        cpus=limits.cpus,
+        pids=limits.pids,
+        io_read_bytes_per_second=limits.io_read_bytes_per_second,
+        io_write_bytes_per_second=limits.io_write_bytes_per_second,
+        data_bytes=data_bytes(powers, limits.memory_bytes),
+    )
+
+
+def own_caps(powers: Powers, execution: Execution, limits: Limits) -> Caps:
+    """An execution's: what it asked for itself, and what only executions have."""
+    own = {name: getattr(limits, name) for name in SCOPE_LIMITS if name in execution.own_limits}
+    data = data_bytes(powers, limits.memory_bytes)
+    return Caps(**own, cpu_seconds=limits.cpu_seconds, data_bytes=data)
+
+
+def hints(limits: Limits) -> Mapping[str, str]:
+    """For runtimes that else size themselves by the host's memory and processors, since no cgroup
+    tells them better. A caller's own settings go before these."""
+    heap_mib = max(16, int(limits.memory_bytes * _HEAP_SHARE) // _MIB)
+    return {
+        "JAVA_TOOL_OPTIONS": f"-XX:MaxRAM={limits.memory_bytes}",
+        "NODE_OPTIONS": f"--max-old-space-size={heap_mib}",
+        "GOMEMLIMIT": f"{heap_mib}MiB",
+        "GOMAXPROCS": str(max(1, math.ceil(limits.cpus))),
+    }

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that the spawner keeps running: the supervisor, where no service manager does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+_HASTY_SECONDS = 0.3
+
+
+class Helper:
+    """Starts the program and starts it again at once when it ends; more slowly when it ends at
+    once as well."""
+
+    RETRY_MILLISECONDS = 300
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self._argv: list[str] = []
+        self._started_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it should run and does not."""
+        return bool(self._argv) and self.pid == 0
+
+    def run(self, argv: list[str]) -> None:
+        """From now on keep this running."""
+        self._argv = argv
+        self.keep_alive()
+
+    def keep_alive(self) -> None:
+        """Start it if it is due and did not end at once the last time."""
+        if not self.is_due or time.monotonic() - self._started_at < _HASTY_SECONDS:
+            return
+        self._started_at = time.monotonic()
+        null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
+        defaults = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+        # EAGAIN, ENOMEM: tried again.
+        with suppress(OSError):
+            self.pid = os.posix_spawn(
+                self._argv[0], self._argv, {"PATH": os.defpath},
+                file_actions=null, setsid=True, setsigdef=defaults,
+            )  # fmt: skip
+
+    def ended(self, pid: int) -> None:
+        """A child was reaped."""
+        if pid == self.pid:
+            self.pid = 0
+
+    def stop(self) -> None:
+        """Let it end by itself."""
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)

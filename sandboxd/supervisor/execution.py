@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One execution under supervision: its processes, what it used, and its end by verdict."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.evidence import USAGE_FILE, VERDICT_FILE, read_json, write_json
+from sandboxd.supervisor.group import Group
+from sandboxd.supervisor.host import Abilities
+from sandboxd.supervisor.memory import MemoryGauge
+from sandboxd.supervisor.process import Process
+from sandboxd.supervisor.shared import SharedFiles, memfds
+from sandboxd.supervisor.state import Entry
+from sandboxd.supervisor.throttle import Gains, Throttle
+
+_WRITE_SECONDS = 1.0
+
+
+class Execution(Group):
+    """A group with a shim, limits of its own and a record directory."""
+
+    def __init__(self, entry: Entry, abilities: Abilities, now: float) -> None:
+        super().__init__(reads_io=abilities.reads_io)
+        self.entry = entry
+        self.began = now
+        self.verdict: dict[str, Any] | None = None
+        self.stopped = False
+        self.memory_bytes = 0
+        self.memfds: dict[int, int] = {}
+        self._segment_bytes = 0
+        self._abilities = abilities
+        self._shared: SharedFiles | None = None
+        self.throttle = Throttle(entry.caps, now, abilities.processors)
+        self.gauge = self._own_gauge()
+        self._used = Gains()
+        self._throttled_seconds = 0.0
+        self._memory_peak: int | None = None
+        self._pids_peak: int | None = None
+        self._killed = self._looks = 0
+        self._written_at = now
+        self._take_up()
+        self.shim = _find_shim(entry)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its shim is gone, and so everything of it."""
+        return self.shim is None
+
+    @property
+    def is_condemned(self) -> bool:
+        """Whether it is being killed."""
+        return self.verdict is not None
+
+    @property
+    def mounted_bytes(self) -> int:
+        """Files in its /dev/shm, now."""
+        return 0 if self._shared is None else self._shared.mounted_bytes()
+
+    @property
+    def scanned_bytes(self) -> int:
+        """Memfds and segments by the last scan."""
+        return sum(self.memfds.values()) + self._segment_bytes
+
+    def follow(self, entry: Entry, now: float) -> None:
+        """Limits of its own may have changed."""
+        if entry.caps != self.entry.caps:
+            self.throttle.set_caps(entry.caps, now)
+            self.gauge = self._own_gauge(entry)
+        self.entry = entry
+
+    def count(self, now: float) -> Gains:
+        """Look at every process."""
+        if self.shim is None:
+            return Gains()
+        gains = self.look(self.shim)
+        self._used.add(gains)
+        self.throttle.advance(now, gains)
+        if self.members:
+            self._pids_peak = max(self._pids_peak or 0, self.threads)
+        if self.shim.pid in self.gone or self.shim.is_zombie:
+            self.shim.close()
+            self.shim = None
+        return gains
+
+    def note_memory(self, used_bytes: int) -> None:
+        """What the last look found."""
+        self.memory_bytes = used_bytes
+        if self.members:
+            self._looks += 1
+            self._memory_peak = max(self._memory_peak or 0, used_bytes)
+
+    def note_stopped(self, seconds: float) -> None:
+        """It stood still for so long."""
+        if self.members:
+            self._throttled_seconds += seconds
+
+    def meet(self, process: Process, uid: int | None) -> None:
+        """A new process of it. The first one, still the shim's own child, shows its namespaces."""
+        self.members[process.pid] = process
+        if self._shared is None and self._abilities.sees_shared:
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                self._shared = SharedFiles(process.pid, uid)
+
+    def scan(self, memfd_device: int) -> None:
+        """Look for memory in files that only descriptors lead to."""
+        if self._abilities.sees_shared:
+            with suppress(PermissionError):
+                self.memfds = memfds(list(self.members), memfd_device)
+            self._segment_bytes = 0 if self._shared is None else self._shared.other_bytes()
+
+    def condemn(self, verdict: dict[str, Any]) -> None:
+        """Write why, before anybody is killed for it."""
+        self.verdict = verdict
+        self._killed = len(self.members)
+        try:
+            write_json(self.entry.record_directory, VERDICT_FILE, verdict)
+        except OSError as exc:
+            # The shim is told on its question as well.
+            sys.stderr.write(f"cannot write the verdict on {self.entry.id}: {exc}\n")
+
+    def kill(self) -> None:
+        """Every process; the shim sees its command end and kills what was born meanwhile."""
+        self.signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Forget it, and let go of the memory that descriptors hold."""
+        super().close()
+        if self.shim is not None:
+            self.shim.close()
+        if self._shared is not None:
+            self._shared.close()
+
+    # -- usage
+
+    def report(self) -> dict[str, Any]:
+        """What was measured; None for what nobody saw."""
+        seen = self._pids_peak is not None
+        return {
+            # A single look may have met it in the middle of its exec.
+            "memory_peak": self._memory_peak if self._looks > 1 or self.is_condemned else None,
+            "pids_peak": self._pids_peak,
+            "cpu_seconds": self._used.cpu_seconds if seen else None,
+            "io_read": self._used.io_read if seen and self._reads_io else None,
+            "io_written": self._used.io_written if seen and self._reads_io else None,
+            "cpu_throttled_seconds": self._throttled_seconds if seen else None,
+            "oom_kills": self._killed if seen else None,
+        }
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Used so far."""
+        return self._used.cpu_seconds
+
+    def write_report(self, now: float, *, at_once: bool = False) -> None:
+        """Keep it for the shim, and for a successor of ours."""
+        if at_once or now - self._written_at >= _WRITE_SECONDS:
+            self._written_at = now
+            # The directory goes with the execution; a full disk costs the usage, not the limit.
+            with suppress(OSError):
+                write_json(self.entry.record_directory, USAGE_FILE, self.report())
+
+    def _take_up(self) -> None:
+        """Go on where a predecessor was ended."""
+        directory = self.entry.record_directory
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            self.verdict = read_json(directory, VERDICT_FILE)
+            before = read_json(directory, USAGE_FILE)
+            if before is not None and before["pids_peak"] is not None:
+                self._memory_peak, self._pids_peak = before["memory_peak"], before["pids_peak"]
+                self._throttled_seconds = before["cpu_throttled_seconds"]
+                self._killed = before["oom_kills"]
+                self._looks = 0 if before["memory_peak"] is None else 2
+                self._used = Gains(
+                    before["cpu_seconds"], before["io_read"] or 0, before["io_written"] or 0
+                )
+
+    def _own_gauge(self, entry: Entry | None = None) -> MemoryGauge | None:
+        limit = (entry or self.entry).caps.memory_bytes
+        return None if limit is None else MemoryGauge(limit)
+
+
+def _find_shim(entry: Entry) -> Process | None:
+    try:
+        shim = Process(entry.shim_pid)
+        shim.look()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if shim.start_time != entry.shim_start_time or shim.is_zombie:
+        shim.close()
+        return None
+    with suppress(PermissionError):
+        shim.look_at_io()
+    return shim

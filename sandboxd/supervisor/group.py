@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that are counted together: those of one execution, or those that belong to none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from sandboxd.supervisor.memory import Sums
+from sandboxd.supervisor.process import (
+    TICKS_PER_SECOND,
+    Process,
+    proportional,
+    shared_anonymous,
+)
+from sandboxd.supervisor.throttle import Gains
+
+# A sixteenth of double counting is borne; more is looked into.
+_OVERLAP_SHARE = 16
+
+
+class Group:
+    """Live processes by number, and what they used since the last look.
+
+    A process that was waited for is in its parent's counters from then on, so what a vanished one
+    had is taken off the parents' growth; what a parent that ignores SIGCHLD throws away stays
+    counted as far as it was seen (wait(2), getrusage(2)).
+    """
+
+    def __init__(self, *, reads_io: bool) -> None:
+        self.members: dict[int, Process] = {}
+        self._reads_io = reads_io
+        self.gone: list[int] = []
+
+    def look(self, parent: Process | None = None) -> Gains:
+        """Look at all. parent: a trusted one outside, whose own work does not count.
+
+        Numbers of processes that vanished are in `gone`.
+        """
+        own = children = lost = 0
+        read = written = 0
+        self.gone = []
+        processes = list(self.members.values())
+        if parent is not None:
+            processes.append(parent)
+        for process in processes:
+            before = (process.own, process.children, process.io_read, process.io_written)
+            try:
+                self._look_at(process)
+            except (ProcessLookupError, FileNotFoundError):
+                lost += before[0] + before[1]
+                read -= before[2]
+                written -= before[3]
+                self.gone.append(process.pid)
+                if process is not parent:
+                    self._forget(process)
+                continue
+            if process is not parent:
+                own += process.own - before[0]
+            children += process.children - before[1]
+            read += process.io_read - before[2]
+            written += process.io_written - before[3]
+        ticks = max(0, own) + max(0, children - lost)
+        return Gains(ticks / TICKS_PER_SECOND, max(0, read), max(0, written))
+
+    def look_at_memory(self) -> None:
+        """Read all resident sets anew: memory given back causes no fault, so it can go unseen."""
+        for process in list(self.members.values()):
+            with suppress(ProcessLookupError, FileNotFoundError):
+                process.look_at_memory()
+
+    def signal(self, number: int) -> None:
+        """Signal each process."""
+        for process in list(self.members.values()):
+            process.signal(number)
+
+    def close(self) -> None:
+        """Forget everybody."""
+        for process in self.members.values():
+            process.close()
+        self.members.clear()
+
+    @property
+    def threads(self) -> int:
+        """How many tasks: what RLIMIT_NPROC counts."""
+        return sum(process.threads for process in self.members.values())
+
+    def _look_at(self, process: Process) -> None:
+        if process.look():
+            if process.has_new_faults:
+                process.look_at_memory()
+            if self._reads_io:
+                # One that made itself undumpable hides from a supervisor of its own uid.
+                with suppress(PermissionError):
+                    process.look_at_io()
+
+    def _forget(self, process: Process) -> None:
+        del self.members[process.pid]
+        process.close()
+
+
+def sums(groups: Iterable[Group], file_bytes: int) -> Sums:
+    """Bounds on what the groups use together."""
+    resident = largest = faults = 0
+    for group in groups:
+        for process in group.members.values():
+            resident += process.resident_bytes
+            faults += process.faults
+            largest = max(largest, process.anonymous_bytes)
+    return Sums(resident, largest, file_bytes, faults)
+
+
+def measure(groups: Iterable[Group], file_bytes: int, limit_bytes: int) -> int:
+    """What they use exactly. Pages of disk files are not in it: the kernel takes them back.
+
+    Raises PermissionError without CAP_SYS_PTRACE.
+    """
+    pids = [pid for group in groups for pid in group.members]
+    anonymous = shared = 0
+    for pid in pids:
+        one_anonymous, one_shared = proportional(pid)
+        anonymous += one_anonymous
+        shared += one_shared
+    if min(shared, file_bytes) * _OVERLAP_SHARE > limit_bytes:
+        return anonymous + file_bytes + sum(map(shared_anonymous, pids))
+    return anonymous + max(shared, file_bytes)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this host lets a supervisor do: tried, recorded, never required."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+from dataclasses import dataclass
+
+_CAP_SYS_PTRACE = 19
+_CAP_SYS_ADMIN = 21
+_CAP_SYS_RESOURCE = 24
+_MCL_CURRENT_AND_FUTURE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """Features, and in words what is missing for the others."""
+
+    processors: int
+    reads_io: bool
+    sees_shared: bool
+    measures_exactly: bool
+    changes_rlimits: bool
+    scheduling: str
+    missing: tuple[str, ...]
+
+
+def prepare() -> Abilities:
+    """Get ahead of what is supervised, and say what cannot be had."""
+    missing: list[str] = []
+    scheduling = _get_ahead(missing)
+    _be_spared(missing)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    capabilities = _effective()
+    # Processes of our own uid may be read without (ptrace(2), PTRACE_MODE_READ).
+    is_root = os.getuid() == 0
+    may_read = not is_root or bool(capabilities >> _CAP_SYS_PTRACE & 1)
+    may_enter = not is_root or bool(capabilities >> _CAP_SYS_ADMIN & 1)
+    may_change = not is_root or bool(capabilities >> _CAP_SYS_RESOURCE & 1)
+    if not may_read:
+        missing.append(
+            "CAP_SYS_PTRACE: no IO limits; shared pages count for each process; "
+            "memfds and files in /dev/shm do not count"
+        )
+    if not may_enter:
+        missing.append("CAP_SYS_ADMIN: System V segments do not count")
+    if not may_change:
+        missing.append("CAP_SYS_RESOURCE: running processes keep their limit of processes")
+    return Abilities(
+        processors=len(os.sched_getaffinity(0)),
+        reads_io=may_read,
+        sees_shared=may_read and may_enter,
+        measures_exactly=may_read,
+        changes_rlimits=may_change,
+        scheduling=scheduling,
+        missing=tuple(missing),
+    )
+
+
+def _get_ahead(missing: list[str]) -> str:
+    """A tick must not wait behind the processes that it is to stop (sched(7))."""
+    try:
+        policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, policy, os.sched_param(1))
+    except PermissionError:
+        missing.append("real-time scheduling: looks come late on a busy host")
+    else:
+        return "real-time"
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write("-15")
+    except (PermissionError, FileNotFoundError):
+        return "normal"
+    return "nice -15"
+
+
+def _be_spared(missing: list[str]) -> None:
+    """Outlive memory shortage, and be there without a page fault."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("-1000")
+    except PermissionError:
+        missing.append("oom_score_adj: the host's OOM killer may take the supervisor")
+    # For others RLIMIT_MEMLOCK would bound all later memory as well (mlockall(2)).
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).mlockall(_MCL_CURRENT_AND_FUTURE)
+
+
+def _effective() -> int:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("CapEff:"):
+                return int(line.split()[1], 16)
+    return 0

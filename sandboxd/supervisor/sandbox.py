@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One sandbox under supervision: at each look it is counted, judged and, if need be, stopped."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.supervisor import group
+from sandboxd.supervisor.execution import Execution
+from sandboxd.supervisor.group import Group
+from sandboxd.supervisor.hand import Hand
+from sandboxd.supervisor.host import Abilities
+from sandboxd.supervisor.memory import MemoryGauge, Sums
+from sandboxd.supervisor.process import Process
+from sandboxd.supervisor.state import State, StateDirectory
+from sandboxd.supervisor.throttle import Gains, Throttle
+
+# Memory comes at most about as fast as this; the next look comes before the room is used up.
+_BYTES_PER_SECOND = 2 << 30
+_SHORTEST_SECONDS = 0.01
+_LONGEST_SECONDS = 0.1
+_BUSY_SECONDS = 0.02
+_BEGIN_SECONDS = 1.0
+# A sandbox of very many processes is looked at less often, within the longest period.
+_DUTY = 12
+
+
+class Sandbox:
+    """All processes of one sandbox."""
+
+    def __init__(
+        self, state: State, directory: StateDirectory, abilities: Abilities, hand: Hand
+    ) -> None:
+        now = time.monotonic()
+        self.state = state
+        self.executions: dict[str, Execution] = {}
+        self.strays = Group(reads_io=abilities.reads_io)
+        self.due = now
+        self._directory = directory
+        self._abilities = abilities
+        self._hand = hand
+        self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
+        self._throttle = Throttle(state.caps, now, abilities.processors)
+        # A predecessor may have left it stopped.
+        self._stopped = directory.was_throttled(state.sandbox)
+        self._marked = self._stopped
+        self._has_newcomers = False
+        self._has_new_caps = False
+        self._looked_at = now
+        self.follow(state)
+
+    def follow(self, state: State) -> list[Execution]:
+        """What is wanted may have changed; the executions that are wanted no more."""
+        now = time.monotonic()
+        if state.caps != self.state.caps:
+            self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
+            self._throttle.set_caps(state.caps, now)
+            self._has_new_caps = True
+        if self.state.suspended and not state.suspended:
+            # The shims let everybody go on.
+            self._stopped = False
+        self.state = state
+        for entry in state.executions:
+            if entry.id in self.executions:
+                self.executions[entry.id].follow(entry, now)
+            else:
+                self.executions[entry.id] = Execution(entry, self._abilities, now)
+        if self._has_new_caps:
+            self._has_new_caps = False
+            self._change_rlimits()
+        wanted = {entry.id for entry in state.executions}
+        dropped = [e for e in self.executions.values() if e.entry.id not in wanted or e.is_over]
+        for execution in dropped:
+            del self.executions[execution.entry.id]
+        self.due = now
+        return dropped
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is anything to look at."""
+        return bool(self.executions or self.strays.members)
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory, by the last look."""
+        return self._gauge.used_bytes
+
+    def meet(self, process: Process, execution: Execution | None) -> None:
+        """A new process."""
+        self._has_newcomers = True
+        if execution is None:
+            self.strays.members[process.pid] = process
+        else:
+            execution.meet(process, self.state.uid)
+
+    def kill(self) -> None:
+        """SIGKILL to everybody."""
+        self._signal_all(signal.SIGKILL)
+
+    def leave(self) -> None:
+        """Before we end: nobody stays stopped."""
+        if self._stopped and not self.state.suspended:
+            self._signal_all(signal.SIGCONT)
+        for execution in self.executions.values():
+            if execution.stopped and not self.state.suspended:
+                execution.signal(signal.SIGCONT)
+            execution.write_report(time.monotonic(), at_once=True)
+
+    def look(self, now: float, *, memfd_device: int | None) -> list[int]:
+        """Count, judge, stop or continue. memfd_device: given when descriptors are to be scanned.
+
+        Returns the numbers of processes that ended, which may be others' by now.
+        """
+        elapsed, self._looked_at = now - self._looked_at, now
+        gains = self.strays.look()
+        gone = list(self.strays.gone)
+        for execution in self.executions.values():
+            self._note_stop(execution, elapsed)
+            gains.add(execution.count(now))
+            gone += execution.gone
+            if memfd_device is not None:
+                execution.scan(memfd_device)
+        self._throttle.advance(now, Gains() if self.state.suspended else gains)
+        self._judge_memory()
+        self._judge_times()
+        for execution in self.executions.values():
+            if execution.is_condemned:
+                execution.kill()
+            execution.write_report(now)
+        if not self.state.suspended:
+            self._steer()
+        self._has_newcomers = False
+        self.due = now + self._period(now, time.monotonic() - now)
+        return gone
+
+    # -- memory
+
+    def _living(self) -> list[Execution]:
+        """A condemned one's memory is on its way out and must not be held against the others."""
+        return [e for e in self.executions.values() if not e.is_condemned]
+
+    def _judge_memory(self) -> None:
+        living = self._living()
+        groups: list[Group] = [self.strays, *living]
+        if self._is_over(self._gauge, groups, living):
+            self._condemn_all(living)
+            return
+        for execution in living:
+            own = execution.gauge or MemoryGauge(1 << 62)
+            is_over = self._is_over(own, [execution], [execution])
+            execution.note_memory(min(own.used_bytes, self._gauge.used_bytes))
+            if is_over:
+                verdict = _oom("execution", own)
+                execution.condemn(verdict)
+                execution.kill()
+
+    def _is_over(
+        self, gauge: MemoryGauge, groups: list[Group], executions: list[Execution]
+    ) -> bool:
+        files = _file_bytes(executions)
+        seen = group.sums(groups, files)
+        if seen.upper_bytes > gauge.limit_bytes:
+            for one in groups:
+                one.look_at_memory()
+            seen = group.sums(groups, files)
+        return gauge.is_over(seen, lambda: self._measure(gauge, groups, seen), time.monotonic)
+
+    def _measure(self, gauge: MemoryGauge, groups: list[Group], seen: Sums) -> int:
+        if self._abilities.measures_exactly:
+            with suppress(PermissionError):
+                return group.measure(groups, seen.file_bytes, gauge.limit_bytes)
+        return seen.upper_bytes
+
+    def _condemn_all(self, living: Iterable[Execution]) -> None:
+        verdict = _oom("sandbox", self._gauge)
+        for execution in living:
+            execution.note_memory(min(self._gauge.used_bytes, _own_bytes(execution)))
+            execution.condemn(verdict)
+        self.kill()
+
+    # -- time
+
+    def _judge_times(self) -> None:
+        for execution in self._living():
+            limit = execution.entry.caps.cpu_seconds
+            if limit is not None and execution.cpu_seconds >= limit:
+                execution.condemn({"reason": "cpu_time", "owner": "execution",
+                                   "limit_seconds": limit,
+                                   "used_seconds": execution.cpu_seconds})  # fmt: skip
+                execution.kill()
+
+    def _change_rlimits(self) -> None:
+        """New bounds on running processes, where this host lets us set another's (prlimit(2))."""
+        if not self._abilities.changes_rlimits:
+            return
+        for execution in self.executions.values():
+            caps = execution.entry.caps
+            pids = caps.pids or self.state.caps.pids
+            data = caps.data_bytes or self.state.caps.data_bytes
+            for pid in execution.members:
+                with suppress(ProcessLookupError, PermissionError, ValueError):
+                    if pids is not None and self.state.uid is not None:
+                        resource.prlimit(pid, resource.RLIMIT_NPROC, (pids, pids))
+                    if data is not None:
+                        resource.prlimit(pid, resource.RLIMIT_DATA, (data, data))
+
+    def _note_stop(self, execution: Execution, seconds: float) -> None:
+        if (self._stopped or execution.stopped) and not self.state.suspended:
+            execution.note_stopped(seconds)
+
+    def _steer(self) -> None:
+        """Stop who used too much, let go on who has paid for it."""
+        must_stop = self._throttle.is_overdrawn
+        if must_stop and (not self._stopped or self._has_newcomers):
+            self._mark()
+            self._signal_all(signal.SIGSTOP)
+        elif self._stopped and not must_stop:
+            self._signal_all(signal.SIGCONT)
+            for execution in self.executions.values():
+                execution.stopped = False
+        self._stopped = must_stop
+        if must_stop:
+            return
+        for execution in self.executions.values():
+            must_stop = execution.throttle.is_overdrawn
+            if must_stop:
+                # Again at each look: one that was just being born is not in the list before.
+                self._mark()
+                execution.signal(signal.SIGSTOP)
+            elif execution.stopped:
+                execution.signal(signal.SIGCONT)
+            execution.stopped = must_stop
+
+    def _mark(self) -> None:
+        if not self._marked:
+            self._directory.mark_throttled(self.state.sandbox)
+            self._marked = True
+
+    def _signal_all(self, number: int) -> None:
+        if self.state.uid is not None and self._hand.reaches_uids:
+            self._hand.signal_uid(self.state.uid, number)
+            return
+        for one in self._groups():
+            one.signal(number)
+
+    def _period(self, now: float, took: float) -> float:
+        """Seconds until the next look."""
+        if self._stopped:
+            return max(0.002, min(_LONGEST_SECONDS, self._throttle.seconds_of_debt))
+        rooms = [self._gauge.room_bytes()]
+        throttles = [self._throttle]
+        begins = False
+        for execution in self.executions.values():
+            throttles.append(execution.throttle)
+            if execution.gauge is not None:
+                rooms.append(execution.gauge.room_bytes())
+            begins |= not execution.members and now - execution.began < _BEGIN_SECONDS
+        period = min(_LONGEST_SECONDS, min(rooms) / _BYTES_PER_SECOND)
+        if not all(throttle.is_idle for throttle in throttles):
+            period = min(period, _BUSY_SECONDS)
+        if begins:
+            period = _SHORTEST_SECONDS
+        return max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, took * _DUTY), period)
+
+    def _groups(self) -> Iterator[Group]:
+        yield self.strays
+        yield from self.executions.values()
+
+
+def _oom(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
+    return {"reason": "oom", "owner": owner, "limit_bytes": gauge.limit_bytes,
+            "used_bytes": gauge.used_bytes}  # fmt: skip
+
+
+def _file_bytes(executions: Iterable[Execution]) -> int:
+    """Files in memory; a memfd that several have open counts once."""
+    total = 0
+    inodes: dict[int, int] = {}
+    for execution in executions:
+        total += execution.mounted_bytes + execution.scanned_bytes
+        total -= sum(execution.memfds.values())
+        inodes.update(execution.memfds)
+    return total + sum(inodes.values())
+
+
+def _own_bytes(execution: Execution) -> int:
+    files = execution.mounted_bytes + execution.scanned_bytes
+    return group.sums([execution], files).upper_bytes

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The supervisor: `python3 -I -S`, one thread, ahead of everything it supervises.
+
+Theory of operation. What is wanted is on disk, one file for each sandbox (state.py), so that it
+may be killed and replaced at any moment. A packet on its socket is a doorbell: "read this
+sandbox's file now", answered once that is in force. Each sandbox has a time at which it must be
+looked at next; at a look its processes are counted, its memory is judged and, where too much was
+used, its processes are stopped until it is paid for (sandbox.py). Who is over a memory limit is
+killed after the reason was written where its shim finds it (evidence.py). It never forks.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from sandboxd.evidence import SOCKET_NAME
+from sandboxd.supervisor import shared
+from sandboxd.supervisor.doorbell import Doorbell
+from sandboxd.supervisor.hand import Hand
+from sandboxd.supervisor.host import Abilities, prepare
+from sandboxd.supervisor.roll import Roll
+from sandboxd.supervisor.sandbox import Sandbox
+from sandboxd.supervisor.singleton import become_the_one
+from sandboxd.supervisor.state import PROTOCOL, StateDirectory
+
+_UPKEEP_SECONDS = 1.0
+_SCAN_GROWTH_BYTES = 2 << 20
+# Of the time between two scans of descriptors at most a fifth is spent scanning.
+_SCAN_DUTY = 4
+
+
+class Server:
+    """All sandboxes of one runtime directory."""
+
+    def __init__(self, runtime_directory: str) -> None:
+        self._runtime = runtime_directory
+        self._directory = StateDirectory(runtime_directory)
+        self._stopping = False
+        self._roll = Roll()
+        self._hand = Hand()
+        self._times: dict[str, int] = {}
+        self._scan_base = self._scan_after = self._upkeep_at = 0.0
+        self._is_scan_due = True
+
+    def stop(self) -> None:
+        """End after this look."""
+        self._stopping = True
+
+    def serve(self) -> None:
+        """Until told to stop, or without anything to do and without a parent."""
+        lock = become_the_one(
+            os.path.join(self._runtime, "supervisor.lock"),
+            os.path.join(self._runtime, SOCKET_NAME),
+        )
+        self._parent = os.getppid()
+        self._abilities: Abilities = prepare()
+        self._host = shared.HostGauge()
+        self._memfd_device = shared.memfd_device()
+        self._directory.make()
+        self._upkeep(time.monotonic())
+        doorbell = Doorbell(os.path.join(self._runtime, SOCKET_NAME), self._obey)
+        gc.collect()
+        gc.freeze()
+        while not self._stopping:
+            doorbell.wait(self._milliseconds())
+            self._look()
+        for sandbox in self._roll.sandboxes.values():
+            sandbox.leave()
+        os.close(lock)
+
+    # -- looks
+
+    def _milliseconds(self) -> int:
+        due = min(
+            (s.due for s in self._roll.sandboxes.values() if s.is_watched), default=self._upkeep_at
+        )
+        return max(0, int((min(due, self._upkeep_at) - time.monotonic()) * 1000) + 1)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now >= self._upkeep_at:
+            self._upkeep(now)
+        due = [s for s in self._roll.sandboxes.values() if s.is_watched and s.due <= now]
+        if not due:
+            return
+        self._roll.take_in(now)
+        device = self._memfd_device if self._must_scan(now) else None
+        for sandbox in self._roll.sandboxes.values() if device is not None else due:
+            self._look_at(sandbox, time.monotonic(), device)
+        if device is not None:
+            ended = time.monotonic()
+            self._scan_after = ended + (ended - now) * _SCAN_DUTY
+
+    def _look_at(self, sandbox: Sandbox, now: float, memfd_device: int | None) -> None:
+        for pid in sandbox.look(now, memfd_device=memfd_device):
+            self._roll.forget(pid, now)
+        for execution in [e for e in sandbox.executions.values() if e.is_over]:
+            del sandbox.executions[execution.entry.id]
+            self._roll.drop(execution, now)
+
+    def _must_scan(self, now: float) -> bool:
+        """Whether memory grew somewhere that no resident set shows."""
+        size = self._host.bytes()
+        self._scan_base = min(self._scan_base, size)
+        grown = size - self._scan_base > _SCAN_GROWTH_BYTES
+        if now < self._scan_after or not (grown or self._is_scan_due):
+            return False
+        self._is_scan_due = False
+        self._scan_base = size
+        return True
+
+    # -- what is wanted
+
+    def _upkeep(self, now: float) -> None:
+        """Once a second: files whose doorbell never rang, and whether anybody needs us."""
+        self._upkeep_at = now + _UPKEEP_SECONDS
+        self._is_scan_due = True
+        times = self._directory.times()
+        changed = [name for name, at in times.items() if self._times.get(name) != at]
+        for name in changed + [name for name in self._times if name not in times]:
+            self._load(name)
+        self._times = times
+        if os.getppid() != self._parent and not self._roll.sandboxes:
+            self._stopping = True
+
+    def _load(self, name: str) -> None:
+        now = time.monotonic()
+        try:
+            state = self._directory.read(name)
+        except ValueError as exc:
+            sys.stderr.write(f"{exc}\n")
+            return
+        sandbox = self._roll.sandboxes.get(name)
+        if state is None:
+            if sandbox is not None:
+                self._roll.remove(sandbox, now)
+        elif sandbox is None:
+            self._roll.add(Sandbox(state, self._directory, self._abilities, self._hand))
+        else:
+            for execution in sandbox.follow(state):
+                self._roll.drop(execution, now)
+            self._roll.index(sandbox)
+
+    # -- orders
+
+    def _obey(self, order: dict[str, Any]) -> dict[str, Any]:
+        name = str(order.get("sandbox", ""))
+        sandbox = self._roll.sandboxes.get(name)
+        match order.get("op"):
+            case "hello":
+                return {"ok": True, "protocol": PROTOCOL, "pid": os.getpid(),
+                        "scheduling": self._abilities.scheduling,
+                        "reads_io": self._abilities.reads_io,
+                        "sees_shared": self._abilities.sees_shared,
+                        "measures_exactly": self._abilities.measures_exactly,
+                        "changes_rlimits": self._abilities.changes_rlimits,
+                        "missing": list(self._abilities.missing)}  # fmt: skip
+            case "load":
+                self._load(name)
+            case "memory" if sandbox is not None:
+                self._roll.take_in(time.monotonic())
+                self._look_at(sandbox, time.monotonic(), self._memfd_device)
+                return {"ok": True, "used_bytes": sandbox.used_bytes}
+            case "kill" if sandbox is not None:
+                sandbox.kill()
+            case "sweep" if sandbox is not None and not sandbox.executions:
+                sandbox.kill()
+            case "ended" if sandbox is not None and order["execution"] in sandbox.executions:
+                execution = sandbox.executions[order["execution"]]
+                execution.write_report(time.monotonic(), at_once=True)
+                return {"ok": True, "verdict": execution.verdict}
+            case "stop":
+                self._stopping = True
+            case _:
+                return {"ok": False}
+        return {"ok": True}
+
+
+def main(runtime_directory: str) -> None:
+    """Live as the supervisor of one runtime directory."""
+    os.chdir("/")
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    server = Server(runtime_directory)
+    signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    server.serve()

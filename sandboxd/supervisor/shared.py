@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that no resident set shows: files in /dev/shm, memfds, System V segments.
+
+The kernel's sum over the whole host (Shmem of /proc/meminfo) tells cheaply whether any of them grew
+at all; only then are descriptors looked through.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+from sandboxd.supervisor.process import parse_pairs
+
+_CLONE_NEWIPC = 0x08000000
+_BLOCK_BYTES = 512
+_WALKED_FILES = 10000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class HostGauge:
+    """Shmem of /proc/meminfo."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+
+    def bytes(self) -> int:
+        """All files in memory and shared mappings of the host."""
+        return parse_pairs(os.pread(self._fd, 4096, 0))[b"Shmem"] * 1024
+
+
+def memfd_device() -> int:
+    """The device number that every memfd of this host has (tmpfs' internal mount)."""
+    fd = os.memfd_create("probe", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(fd).st_dev
+    finally:
+        os.close(fd)
+
+
+def memfds(pids: Iterable[int], device: int) -> dict[int, int]:
+    """Inode -> bytes of the memfds and deleted shared files that the processes have open.
+
+    Raises PermissionError without CAP_SYS_PTRACE.
+    """
+    found: dict[int, int] = {}
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    if status.st_dev == device:
+                        found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
+    return found
+
+
+class SharedFiles:
+    """Files in /dev/shm and System V segments of one execution, by one of its processes."""
+
+    def __init__(self, pid: int, uid: int | None) -> None:
+        """uid: whose files count where /dev/shm or the ipc namespace is the host's; None: nobody's.
+
+        Raises PermissionError without CAP_SYS_PTRACE, FileNotFoundError when the process is gone.
+        """
+        self._uid = uid
+        self._mount_fd = self._segments_fd = -1
+        with suppress(NotADirectoryError):
+            fd = os.open(f"/proc/{pid}/root/dev/shm", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if _same_device(fd, "/dev/shm"):  # noqa: S108 - the mount point, not a file in it
+                os.close(fd)
+            else:
+                self._mount_fd = fd
+        self._own_segments = os.stat(f"/proc/{pid}/ns/ipc") != os.stat("/proc/self/ns/ipc")
+        self._segments_fd = _open_segments(pid if self._own_segments else None)
+
+    def mounted_bytes(self) -> int:
+        """Of its own /dev/shm: one call, for every look."""
+        if self._mount_fd < 0:
+            return 0
+        sizes = os.fstatvfs(self._mount_fd)
+        return (sizes.f_blocks - sizes.f_bfree) * sizes.f_frsize
+
+    def other_bytes(self) -> int:
+        """Of System V segments, and of /dev/shm where that is the host's."""
+        total = 0
+        for line in _whole(self._segments_fd).splitlines()[1:]:
+            fields = line.split()
+            # The creator: an owner may give a segment away, its creator stays (shmctl(2)).
+            if self._own_segments or int(fields[9]) == self._uid:
+                total += int(fields[14]) + int(fields[15])
+        if self._mount_fd < 0 and self._uid is not None:
+            total += _owned_bytes("/dev/shm", self._uid)  # noqa: S108 - looked at, not used
+        return total
+
+    def close(self) -> None:
+        """An open descriptor keeps the memory behind it."""
+        for fd in (self._mount_fd, self._segments_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._mount_fd = self._segments_fd = -1
+
+
+def _whole(fd: int) -> bytes:
+    """A file of /proc that gives a page at a time, from its beginning."""
+    data = b""
+    while chunk := os.pread(fd, 65536, len(data)):
+        data += chunk
+    return data
+
+
+def _same_device(fd: int, path: str) -> bool:
+    try:
+        return os.fstat(fd).st_dev == os.stat(path).st_dev
+    except FileNotFoundError:
+        return False
+
+
+def _open_segments(pid: int | None) -> int:
+    """/proc/sysvipc/shm of a process' ipc namespace, which the open file keeps."""
+    path = "/proc/sysvipc/shm"
+    if pid is None:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    home = os.open("/proc/self/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
+    there = os.open(f"/proc/{pid}/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _enter(there)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        _enter(home)
+        os.close(there)
+        os.close(home)
+
+
+def _enter(fd: int) -> None:
+    if _libc.setns(fd, _CLONE_NEWIPC) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+def _owned_bytes(directory: str, uid: int) -> int:
+    total = files = 0
+    for path, _, names, fd in os.fwalk(directory, follow_symlinks=False):
+        del path
+        for name in names:
+            files += 1
+            with suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if status.st_uid == uid:
+                    total += status.st_blocks * _BLOCK_BYTES
+        if files > _WALKED_FILES:
+            break
+    return total

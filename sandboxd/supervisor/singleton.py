@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One supervisor for a runtime directory: the newest one. It asks its predecessor to end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+import time
+from contextlib import suppress
+
+_END_SECONDS = 2.0
+_POLL_SECONDS = 0.01
+_FLOCK = "hhqqi4x"
+
+
+def become_the_one(lock_path: str, socket_path: str) -> int:
+    """Hold the lock, whoever had it; returns its descriptor, to be kept open."""
+    fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if _try(fd):
+        return fd
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.settimeout(_END_SECONDS)
+        asking.connect(socket_path)
+        asking.send(b'{"op":"stop"}')
+    deadline = time.monotonic() + _END_SECONDS
+    while not _try(fd):
+        if time.monotonic() > deadline:
+            _kill_holder(fd)
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+            return fd
+        # A lock's release tells nobody who does not wait for it, and a wait has no deadline.
+        time.sleep(_POLL_SECONDS)
+    return fd
+
+
+def _try(fd: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _kill_holder(fd: int) -> None:
+    """F_GETLK names the process that holds a record lock (fcntl_locking(2))."""
+    question = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    if kind != fcntl.F_UNLCK and pid > 0:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
