@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in which a supervisor tells a shim what it did and saw: in the record directory.
+"""Files in which a supervisor tells a shim what it did and saw.
+
+They are in a directory of the execution's own below the runtime directory: a full or slow disk
+must delay neither a verdict nor the supervisor's next look.
+
 
 verdict.json     why the supervisor ended the execution; written before the first kill
 supervised.json  what it measured so far; written about once a second and when the shim asks

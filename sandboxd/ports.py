@@ -40,8 +40,8 @@ class Shim(Protocol):
         ...
 
     @property
-    def record_directory(self) -> str:
-        """Where it writes its record."""
+    def evidence_directory(self) -> str:
+        """Where a supervisor may tell it what it did; gone with it."""
         ...
 
     @property

@@ -96,7 +96,7 @@ class RlimitScheme:
         """Have it supervised before its command runs."""
         entry = Entry(
             id=execution.id,
-            record_directory=shim.record_directory,
+            evidence_directory=shim.evidence_directory,
             shim_pid=shim.pid,
             shim_start_time=process_start_time(shim.pid),
             caps=supervised.own_caps(self._powers, execution, execution.limits),

@@ -122,9 +122,10 @@ class SpawnerClient:
                 details={"errno": exc.errno, "path": path},
             ) from exc
         spec = reports.specification(request)
+        name = f"{request.sandbox.id}-{request.execution.id}"
         if not spec["cgroup"]:
             spec["supervisor"] = socket_path(self._runtime)
-        name = f"{request.sandbox.id}-{request.execution.id}"
+            spec["evidence_directory"] = self._control_directory(name)
         command = request.execution.command
         link = await self._launch(name, spec, command.stdin)
         link.subjects = {"exec": command.argv[0], "cwd": request.cwd}

@@ -54,8 +54,8 @@ class ShimLink:
         self.missing: tuple[str, ...] = ()
         # By step: what a failure of it is about.
         self.subjects: Mapping[str, str] = {}
-        self.record_directory = record_directory
-        self._control_directory = control_directory
+        self._record_directory = record_directory
+        self.evidence_directory = control_directory
         self._events: dict[str, dict[str, Any]] = {}
         self._changed = asyncio.Event()
         self._connected = True
@@ -126,7 +126,7 @@ class ShimLink:
         """Wait for the end: the record, or None when the shim died without one."""
         if await self._wait_for(("ended",), None) is None:
             await self._gone.wait()
-        return reports.read_facts(self.record_directory)
+        return reports.read_facts(self._record_directory)
 
     async def gone(self, *, timeout_seconds: float) -> bool:
         """Wait until the shim's process, and so its pid namespace, is gone."""
@@ -186,4 +186,4 @@ class ShimLink:
             os.close(self.pidfd)
             self.pidfd = -1
             self._packets.close()
-            shutil.rmtree(self._control_directory, ignore_errors=True)
+            shutil.rmtree(self.evidence_directory, ignore_errors=True)

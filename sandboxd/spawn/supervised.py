@@ -17,12 +17,13 @@ _MAX_PACKET_BYTES = 4096
 
 def evidence_of(spec: dict[str, Any]) -> dict[str, Any]:
     """`verdict` and `supervised`, None where no supervisor wrote one."""
-    path, directory = spec.get("supervisor"), spec["record_directory"]
+    path, directory = spec.get("supervisor"), spec.get("evidence_directory")
+    if path is None or directory is None:
+        return {}
     verdict = None
-    if path is not None:
-        # Absent, or at once too busy: what it wrote before is there nevertheless.
-        with suppress(OSError, ValueError):
-            verdict = _ask(path, spec).get("verdict")
+    # Absent or too busy: what it wrote before is there nevertheless.
+    with suppress(OSError, ValueError):
+        verdict = _ask(path, spec).get("verdict")
     found: dict[str, Any] = {"verdict": verdict, "supervised": None}
     for key, name in (("verdict", evidence.VERDICT_FILE), ("supervised", evidence.USAGE_FILE)):
         with suppress(OSError, ValueError):

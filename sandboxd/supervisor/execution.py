@@ -42,6 +42,7 @@ class Execution(Group):
         self._pids_peak: int | None = None
         self._killed = self._looks = 0
         self._written_at = now
+        self._written: dict[str, Any] = {}
         self._take_up()
         self.shim = _find_shim(entry)
 
@@ -102,7 +103,7 @@ class Execution(Group):
         """A new process of it. The first one, still the shim's own child, shows its namespaces."""
         self.members[process.pid] = process
         if self._shared is None and self._abilities.sees_shared:
-            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            with suppress(OSError):
                 self._shared = SharedFiles(process.pid, uid)
 
     def scan(self, memfd_device: int) -> None:
@@ -117,7 +118,7 @@ class Execution(Group):
         self.verdict = verdict
         self._killed = len(self.members)
         try:
-            write_json(self.entry.record_directory, VERDICT_FILE, verdict)
+            write_json(self.entry.evidence_directory, VERDICT_FILE, verdict)
         except OSError as exc:
             # The shim is told on its question as well.
             sys.stderr.write(f"cannot write the verdict on {self.entry.id}: {exc}\n")
@@ -159,13 +160,17 @@ class Execution(Group):
         """Keep it for the shim, and for a successor of ours."""
         if at_once or now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
-            # The directory goes with the execution; a full disk costs the usage, not the limit.
+            report = self.report()
+            if report == self._written:
+                return
+            self._written = report
+            # The directory goes with the execution.
             with suppress(OSError):
-                write_json(self.entry.record_directory, USAGE_FILE, self.report())
+                write_json(self.entry.evidence_directory, USAGE_FILE, report)
 
     def _take_up(self) -> None:
         """Go on where a predecessor was ended."""
-        directory = self.entry.record_directory
+        directory = self.entry.evidence_directory
         with suppress(OSError, ValueError, KeyError, TypeError):
             self.verdict = read_json(directory, VERDICT_FILE)
             before = read_json(directory, USAGE_FILE)

@@ -88,6 +88,7 @@ class Roll:
                 with suppress(FileNotFoundError, ProcessLookupError):
                     self._consider(pid, now, is_awaited=is_awaited)
         self._is_first = False
+        self._pending = {pid: until for pid, until in self._pending.items() if until > now}
 
     def _consider(self, pid: int, now: float, *, is_awaited: bool) -> None:
         uid = owner(pid)
@@ -96,11 +97,8 @@ class Roll:
             # A shim's child has our uid until just before its exec.
             self._pending.setdefault(pid, now + _PENDING_SECONDS)
         if by_uid is None and (self._by_uid or uid != self._own_uid):
-            if self._pending.get(pid, now + 1) <= now:
-                del self._pending[pid]
             return
         if not is_group_leader(pid):
-            self._pending.pop(pid, None)
             return
         process = Process(pid)
         process.look()

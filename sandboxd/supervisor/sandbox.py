@@ -133,7 +133,7 @@ class Sandbox:
                 execution.kill()
             execution.write_report(now)
         if not self.state.suspended:
-            self._steer()
+            self._steer(gains)
         self._has_newcomers = False
         self.due = now + self._period(now, time.monotonic() - now)
         return gone
@@ -213,10 +213,12 @@ class Sandbox:
         if (self._stopped or execution.stopped) and not self.state.suspended:
             execution.note_stopped(seconds)
 
-    def _steer(self) -> None:
+    def _steer(self, gains: Gains) -> None:
         """Stop who used too much, let go on who has paid for it."""
         must_stop = self._throttle.is_overdrawn
-        if must_stop and (not self._stopped or self._has_newcomers):
+        # Somebody born just then, or sent a SIGCONT, runs in spite of it.
+        runs = not self._stopped or self._has_newcomers or gains.cpu_seconds > 0
+        if must_stop and runs:
             self._mark()
             self._signal_all(signal.SIGSTOP)
         elif self._stopped and not must_stop:

@@ -29,6 +29,7 @@ from sandboxd.supervisor.singleton import become_the_one
 from sandboxd.supervisor.state import PROTOCOL, StateDirectory
 
 _UPKEEP_SECONDS = 1.0
+_ORPHAN_SECONDS = 30.0
 _SCAN_GROWTH_BYTES = 2 << 20
 # Of the time between two scans of descriptors at most a fifth is spent scanning.
 _SCAN_DUTY = 4
@@ -46,6 +47,7 @@ class Server:
         self._times: dict[str, int] = {}
         self._scan_base = self._scan_after = self._upkeep_at = 0.0
         self._is_scan_due = True
+        self._needed_at = time.monotonic()
 
     def stop(self) -> None:
         """End after this look."""
@@ -53,15 +55,15 @@ class Server:
 
     def serve(self) -> None:
         """Until told to stop, or without anything to do and without a parent."""
+        self._directory.make()
         lock = become_the_one(
-            os.path.join(self._runtime, "supervisor.lock"),
+            os.path.join(self._directory.path, "lock"),
             os.path.join(self._runtime, SOCKET_NAME),
         )
         self._parent = os.getppid()
         self._abilities: Abilities = prepare()
         self._host = shared.HostGauge()
         self._memfd_device = shared.memfd_device()
-        self._directory.make()
         self._upkeep(time.monotonic())
         doorbell = Doorbell(os.path.join(self._runtime, SOCKET_NAME), self._obey)
         gc.collect()
@@ -125,7 +127,10 @@ class Server:
         for name in changed + [name for name in self._times if name not in times]:
             self._load(name)
         self._times = times
-        if os.getppid() != self._parent and not self._roll.sandboxes:
+        if any(sandbox.is_watched for sandbox in self._roll.sandboxes.values()):
+            self._needed_at = now
+        is_orphan = os.getppid() != self._parent
+        if is_orphan and now - self._needed_at > _ORPHAN_SECONDS:
             self._stopping = True
 
     def _load(self, name: str) -> None:

@@ -42,7 +42,7 @@ class Entry:
     """One execution: where its evidence goes, its shim, and the limits that are its own."""
 
     id: str
-    record_directory: str
+    evidence_directory: str
     shim_pid: int
     shim_start_time: int
     caps: Caps
@@ -67,7 +67,7 @@ class State:
             "suspended": self.suspended,
             "limits": self.caps.as_dict(),
             "executions": [
-                {"id": e.id, "record_directory": e.record_directory, "shim_pid": e.shim_pid,
+                {"id": e.id, "evidence_directory": e.evidence_directory, "shim_pid": e.shim_pid,
                  "shim_start_time": e.shim_start_time, "limits": e.caps.as_dict()}
                 for e in self.executions
             ],
@@ -86,7 +86,7 @@ def parse(value: dict[str, Any]) -> State:
         suspended=value["suspended"],
         caps=Caps(**value["limits"]),
         executions=tuple(
-            Entry(e["id"], e["record_directory"], e["shim_pid"], e["shim_start_time"],
+            Entry(e["id"], e["evidence_directory"], e["shim_pid"], e["shim_start_time"],
                   Caps(**e["limits"]))
             for e in value["executions"]
         ),

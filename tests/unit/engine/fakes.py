@@ -70,6 +70,7 @@ class FakeShim:
     world: World
     name: str
     pid: int = 1
+    evidence_directory: str = ""
     pidfd: int = -1
     frozen: bool = False
     orders: list[str] = field(default_factory=list)
@@ -172,6 +173,9 @@ class FakeScheme:
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
         return {}
 
+    def environment(self, limits: Limits) -> Mapping[str, str]:
+        return {}
+
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("create_sandbox")
         self._world.held.add(f"slice {sandbox.id}")
@@ -190,6 +194,15 @@ class FakeScheme:
         executions: Collection[tuple[Execution, Limits]],
     ) -> None:
         self._world.call("change_limits")
+
+    async def suspend_sandbox(self, sandbox: Sandbox) -> None:
+        self._world.call("suspend_sandbox")
+
+    async def resume_sandbox(self, sandbox: Sandbox) -> None:
+        self._world.call("resume_sandbox")
+
+    async def upkeep(self) -> None:
+        self._world.call("upkeep")
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
         return self._world.memory_used
