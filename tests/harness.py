@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,11 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = self.state.parent / f"{self.state.name}.log"
 
-    def start(self, *arguments: str) -> None:
-        """Start and wait for READY=1, or raise with the daemon's own words."""
+    def start(self, *arguments: str, prefix: Sequence[str] = ()) -> None:
+        """Start and wait for READY=1, or raise with the daemon's own words.
+
+        prefix: a command that runs the daemon, such as one that takes capabilities away.
+        """
         address = str(self.runtime / "notify")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(address)
@@ -100,7 +103,7 @@ class Daemon:
             }  # fmt: skip
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "sandboxd.daemon", "--socket", self.socket,
+                    [*prefix, sys.executable, "-m", "sandboxd.daemon", "--socket", self.socket,
                      "--state-dir", str(self.state), "--runtime-dir", str(self.runtime),
                      *arguments],
                     env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
