@@ -128,9 +128,10 @@ def rlimits(
 
 
 def data_bytes(powers: Powers, memory_bytes: int) -> int:
-    """RLIMIT_DATA. It counts what is asked for, not what is used, and a program it refuses ends as
-    it likes: under a supervisor it must leave room for the verdict, and for untouched memory."""
-    return memory_bytes * 2 + (1 << 30) if powers.is_supervised else memory_bytes
+    """RLIMIT_DATA. It counts what may be written, not what is, and a program it refuses ends as it
+    likes: under a supervisor it must leave room for the verdict. A JVM whose heap grows has three
+    to four times its resident set."""
+    return memory_bytes * 4 + (1 << 30) if powers.is_supervised else memory_bytes
 
 
 def caps(powers: Powers, limits: Limits) -> Caps:

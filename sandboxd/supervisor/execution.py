@@ -18,6 +18,7 @@ from sandboxd.supervisor.state import Entry
 from sandboxd.supervisor.throttle import Gains, Throttle
 
 _WRITE_SECONDS = 1.0
+_SHIM_SECONDS = 0.25
 
 
 class Execution(Group):
@@ -41,8 +42,8 @@ class Execution(Group):
         self._memory_peak: int | None = None
         self._pids_peak: int | None = None
         self._killed = self._looks = 0
-        self._written_at = now
-        self._written: dict[str, Any] = {}
+        self._written_at = self._shim_seen_at = now
+        self._last_report: dict[str, Any] = {}
         self._take_up()
         self.shim = _find_shim(entry)
 
@@ -77,9 +78,14 @@ class Execution(Group):
         """Look at every process."""
         if self.shim is None:
             return Gains()
-        gains = self.look(self.shim)
-        self._used.add(gains)
+        parent_too = now - self._shim_seen_at >= _SHIM_SECONDS
+        gains = self.look(self.shim, parent_too=parent_too)
         self.throttle.advance(now, gains)
+        if parent_too:
+            self._shim_seen_at = now
+        elif not self.changed:
+            return gains
+        self._used.add(gains)
         if self.members:
             self._pids_peak = max(self._pids_peak or 0, self.threads)
         if self.shim.pid in self.gone or self.shim.is_zombie:
@@ -161,9 +167,9 @@ class Execution(Group):
         if at_once or now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
             report = self.report()
-            if report == self._written:
+            if report == self._last_report:
                 return
-            self._written = report
+            self._last_report = report
             # The directory goes with the execution.
             with suppress(OSError):
                 write_json(self.entry.evidence_directory, USAGE_FILE, report)

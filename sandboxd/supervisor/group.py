@@ -31,37 +31,36 @@ class Group:
         self.members: dict[int, Process] = {}
         self._reads_io = reads_io
         self.gone: list[int] = []
+        self.changed = False
 
-    def look(self, parent: Process | None = None) -> Gains:
-        """Look at all. parent: a trusted one outside, whose own work does not count.
+    def look(self, parent: Process | None = None, *, parent_too: bool = False) -> Gains:
+        """Look at all. parent: a trusted one outside, whose own work does not count; it is looked
+        at when anything changed (see `changed`), or parent_too.
 
         Numbers of processes that vanished are in `gone`.
         """
-        own = children = lost = 0
-        read = written = 0
+        self._own = self._children = self._lost = self._read = self._written = 0
+        self.changed = False
         self.gone = []
-        processes = list(self.members.values())
-        if parent is not None:
-            processes.append(parent)
-        for process in processes:
-            before = (process.own, process.children, process.io_read, process.io_written)
+        vanished = []
+        for process in self.members.values():
             try:
-                self._look_at(process)
+                if process.look():
+                    self._add(process)
+                    self._own += process.own_gain
             except (ProcessLookupError, FileNotFoundError):
-                lost += before[0] + before[1]
-                read -= before[2]
-                written -= before[3]
-                self.gone.append(process.pid)
-                if process is not parent:
-                    self._forget(process)
-                continue
-            if process is not parent:
-                own += process.own - before[0]
-            children += process.children - before[1]
-            read += process.io_read - before[2]
-            written += process.io_written - before[3]
-        ticks = max(0, own) + max(0, children - lost)
-        return Gains(ticks / TICKS_PER_SECOND, max(0, read), max(0, written))
+                vanished.append(process)
+        for process in vanished:
+            self._lose(process)
+            del self.members[process.pid]
+        if parent is not None and (self.changed or parent_too):
+            try:
+                if parent.look():
+                    self._add(parent)
+            except (ProcessLookupError, FileNotFoundError):
+                self._lose(parent)
+        ticks = max(0, self._own) + max(0, self._children - self._lost)
+        return Gains(ticks / TICKS_PER_SECOND, max(0, self._read), max(0, self._written))
 
     def look_at_memory(self) -> None:
         """Read all resident sets anew: memory given back causes no fault, so it can go unseen."""
@@ -85,17 +84,25 @@ class Group:
         """How many tasks: what RLIMIT_NPROC counts."""
         return sum(process.threads for process in self.members.values())
 
-    def _look_at(self, process: Process) -> None:
-        if process.look():
-            if process.has_new_faults:
-                process.look_at_memory()
-            if self._reads_io:
-                # One that made itself undumpable hides from a supervisor of its own uid.
-                with suppress(PermissionError):
-                    process.look_at_io()
+    def _add(self, process: Process) -> None:
+        self.changed = True
+        self._children += process.children_gain
+        if process.has_new_faults:
+            process.look_at_memory()
+        if self._reads_io:
+            read, written = process.io_read, process.io_written
+            # One that made itself undumpable hides from a supervisor of its own uid.
+            with suppress(PermissionError):
+                process.look_at_io()
+            self._read += process.io_read - read
+            self._written += process.io_written - written
 
-    def _forget(self, process: Process) -> None:
-        del self.members[process.pid]
+    def _lose(self, process: Process) -> None:
+        self.changed = True
+        self._lost += process.own + process.children
+        self._read -= process.io_read
+        self._written -= process.io_written
+        self.gone.append(process.pid)
         process.close()
 
 

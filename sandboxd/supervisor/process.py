@@ -23,17 +23,18 @@ class Process:
     """
 
     __slots__ = (
-        "_files", "_last", "anonymous_bytes", "children", "faults", "has_new_faults", "io_read",
-        "io_written", "is_zombie", "own", "parent", "pid", "resident_bytes", "start_time",
-        "threads",
+        "_files", "_fresh", "_last", "anonymous_bytes", "children", "children_gain", "faults",
+        "has_new_faults", "io_read", "io_written", "is_zombie", "own", "own_gain", "parent", "pid",
+        "resident_bytes", "start_time", "threads",
     )  # fmt: skip
 
     def __init__(self, pid: int) -> None:
         """Raises FileNotFoundError, ProcessLookupError when it is gone."""
         self.pid = pid
         self._files: dict[str, int] = {}
-        self._last = b""
+        self._last = self._fresh = b""
         self.own = self.children = self.faults = self.parent = self.start_time = 0
+        self.own_gain = self.children_gain = 0
         self.threads = 1
         self.resident_bytes = self.anonymous_bytes = 0
         self.io_read = self.io_written = 0
@@ -42,7 +43,8 @@ class Process:
 
     def look(self) -> bool:
         """Read the times; whether anything changed since the last look."""
-        data = self._read("stat")
+        data = self._fresh or self._read("stat")
+        self._fresh = b""
         if data == self._last:
             return False
         self._last = data
@@ -53,11 +55,20 @@ class Process:
         faults = int(fields[7]) + int(fields[9])
         self.has_new_faults = self.has_new_faults or faults != self.faults
         self.faults = faults
-        self.own = int(fields[11]) + int(fields[12])
-        self.children = int(fields[13]) + int(fields[14])
+        own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+        self.own_gain, self.children_gain = own - self.own, children - self.children
+        self.own, self.children = own, children
         self.threads = int(fields[17])
         self.start_time = int(fields[19])
         return True
+
+    def is_unchanged(self) -> bool:
+        """Whether a look would find nothing. Raises ProcessLookupError."""
+        data = self._read("stat")
+        if data == self._last:
+            return True
+        self._fresh = data
+        return False
 
     def look_at_memory(self) -> None:
         """Read the resident set."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import signal
 import time
@@ -20,12 +21,15 @@ from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.state import State, StateDirectory
 from sandboxd.supervisor.throttle import Gains, Throttle
 
-# Memory comes at most about as fast as this; the next look comes before the room is used up.
-_BYTES_PER_SECOND = 2 << 30
+# Memory comes about as fast as this; the next look comes when at most so much may be past the room.
+_BYTES_PER_SECOND = 1 << 30
+_OVERSHOOT_BYTES = 8 << 20
 _SHORTEST_SECONDS = 0.01
 _LONGEST_SECONDS = 0.1
 _BUSY_SECONDS = 0.02
 _BEGIN_SECONDS = 1.0
+_GRID_SECONDS = 0.01
+_QUIET_SECONDS = 1.0
 # A sandbox of very many processes is looked at less often, within the longest period.
 _DUTY = 12
 
@@ -51,6 +55,8 @@ class Sandbox:
         self._marked = self._stopped
         self._has_newcomers = False
         self._has_new_caps = False
+        self._must_judge = True
+        self._idle_period = _LONGEST_SECONDS
         self._looked_at = now
         self.follow(state)
 
@@ -70,6 +76,7 @@ class Sandbox:
                 self.executions[entry.id].follow(entry, now)
             else:
                 self.executions[entry.id] = Execution(entry, self._abilities, now)
+        self._must_judge = True
         if self._has_new_caps:
             self._has_new_caps = False
             self._change_rlimits()
@@ -116,13 +123,19 @@ class Sandbox:
 
         Returns the numbers of processes that ended, which may be others' by now.
         """
+        if memfd_device is None and self._is_quiet(now):
+            self._wait(now, self._idle_period)
+            return []
         elapsed, self._looked_at = now - self._looked_at, now
         gains = self.strays.look()
-        gone = list(self.strays.gone)
+        gone = self.strays.gone
+        changed = self.strays.changed
         for execution in self.executions.values():
             self._note_stop(execution, elapsed)
             gains.add(execution.count(now))
-            gone += execution.gone
+            if execution.changed:
+                changed = True
+                gone = gone + execution.gone
             if memfd_device is not None:
                 execution.scan(memfd_device)
         self._throttle.advance(now, Gains() if self.state.suspended else gains)
@@ -135,8 +148,29 @@ class Sandbox:
         if not self.state.suspended:
             self._steer(gains)
         self._has_newcomers = False
-        self.due = now + self._period(now, time.monotonic() - now)
+        self._wait(now, self._period(now, time.monotonic() - now))
+        # Without a process that ran nothing can change, unless something is owed or about to end.
+        self._must_judge = (
+            changed
+            or self._stopped
+            or not self._throttle.is_idle
+            or any(e.stopped or e.is_condemned or not e.members for e in self.executions.values())
+        )
         return gone
+
+    def _is_quiet(self, now: float) -> bool:
+        """Whether no process ran since a look that left nothing open. Once a second: no."""
+        if self._must_judge or self._has_newcomers or now - self._looked_at > _QUIET_SECONDS:
+            return False
+        try:
+            return all(p.is_unchanged() for one in self._groups() for p in one.members.values())
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+
+    def _wait(self, now: float, period: float) -> None:
+        """On a common grid: one wake for many sandboxes."""
+        self._idle_period = period
+        self.due = math.floor((now + period) / _GRID_SECONDS) * _GRID_SECONDS
 
     # -- memory
 
@@ -262,7 +296,7 @@ class Sandbox:
             if execution.gauge is not None:
                 rooms.append(execution.gauge.room_bytes())
             begins |= not execution.members and now - execution.began < _BEGIN_SECONDS
-        period = min(_LONGEST_SECONDS, min(rooms) / _BYTES_PER_SECOND)
+        period = min(_LONGEST_SECONDS, (min(rooms) + _OVERSHOOT_BYTES) / _BYTES_PER_SECOND)
         if not all(throttle.is_idle for throttle in throttles):
             period = min(period, _BUSY_SECONDS)
         if begins:

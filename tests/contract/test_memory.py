@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tests.harness import Daemon
 
 MIB = 1 << 20
 LIMIT = 256 * MIB
+# Without root a supervisor waits for its turn like everybody.
+OVERSHOOT = (32 if os.getuid() == 0 else 192) * MIB
 # Each tells how far it got, in MiB, in a file that outlives it; "KIND" is replaced.
 GROW = """
 import mmap, os
@@ -58,9 +61,9 @@ def progress_mib(daemon: Daemon, sandbox: Any) -> int:
 
 
 def is_oom(ran: Any, owner: str) -> bool:
-    assert (ran["status"], ran["error_code"], ran["limit_owner"]) == (
-        "OOM_KILLED", "SANDBOX_MEMORY_LIMIT_EXCEEDED", owner,
-    ), ran  # fmt: skip
+    found = (ran["status"], ran["error_code"], ran["limit_owner"])
+    shown = {name: ran[name] for name in ("exit_code", "signal", "usage", "stdout", "stderr")}
+    assert found == ("OOM_KILLED", "SANDBOX_MEMORY_LIMIT_EXCEEDED", owner), shown
     return True
 
 
@@ -71,7 +74,7 @@ def test_a_bomb_is_killed_as_one(daemon: Daemon, create: Create, kind: str) -> N
     assert is_oom(ran, "sandbox")
     assert ran["usage"]["oom_kills"] >= 1
     if kind != "twenty processes":
-        assert progress_mib(daemon, made) * MIB <= LIMIT + 32 * MIB
+        assert progress_mib(daemon, made) * MIB <= LIMIT + OVERSHOOT
     assert daemon.execute(made["id"], ["echo", "on"])["stdout"] == "on\n"
 
 
