@@ -48,7 +48,7 @@ def daemon() -> Iterator[Daemon]:
 def test_share_of_a_core(
     daemon: Daemon, sandboxes: int, each: int, pause: float, bound: float
 ) -> None:
-    limit = f"{max(64, 16 * each)}M"
+    limit = f"{max(128, 16 * each)}M"
     made = [daemon.create(limits={"memory_bytes": limit}) for _ in range(sandboxes)]
     uids = [uid_inside(daemon, one) for one in made]
     for one in made:
