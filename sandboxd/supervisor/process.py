@@ -146,6 +146,14 @@ def proportional(pid: int) -> tuple[int, int]:
     return 0, 0
 
 
+def without_files(pid: int) -> int:
+    """Resident bytes of a process but for pages of disk files, which the kernel can take back."""
+    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/status", "rb") as file:
+        values = parse_pairs(file.read())
+        return (values.get(b"RssAnon", 0) + values.get(b"RssShmem", 0)) * 1024
+    return 0
+
+
 def shared_anonymous(pid: int) -> int:
     """Proportional bytes of its shared mappings that belong to no file anybody could find."""
     total, counts = 0, False

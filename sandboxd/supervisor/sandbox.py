@@ -21,16 +21,17 @@ from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.state import State, StateDirectory
 from sandboxd.supervisor.throttle import Gains, Throttle
 
-# Memory comes about as fast as this; the next look comes when at most so much may be past the room.
+# Memory comes at least as fast as this; the next look comes when so much may be past the room.
 _BYTES_PER_SECOND = 1 << 30
 _OVERSHOOT_BYTES = 8 << 20
 _SHORTEST_SECONDS = 0.01
 _LONGEST_SECONDS = 0.1
 _BUSY_SECONDS = 0.02
+_CROWD_SECONDS = 0.03
 _BEGIN_SECONDS = 1.0
 _GRID_SECONDS = 0.01
 _QUIET_SECONDS = 1.0
-# A sandbox of very many processes is looked at less often, within the longest period.
+# A sandbox of very many processes is looked at a little less often.
 _DUTY = 12
 
 
@@ -56,6 +57,7 @@ class Sandbox:
         self._has_newcomers = False
         self._has_new_caps = False
         self._must_judge = True
+        self._bytes_per_second = 0.0
         self._idle_period = _LONGEST_SECONDS
         self._looked_at = now
         self.follow(state)
@@ -139,7 +141,9 @@ class Sandbox:
             if memfd_device is not None:
                 execution.scan(memfd_device)
         self._throttle.advance(now, Gains() if self.state.suspended else gains)
+        before = self._gauge.used_bytes
         self._judge_memory()
+        self._bytes_per_second = (self._gauge.used_bytes - before) / max(elapsed, _GRID_SECONDS)
         self._judge_times()
         for execution in self.executions.values():
             if execution.is_condemned:
@@ -201,7 +205,7 @@ class Sandbox:
         if seen.upper_bytes > gauge.limit_bytes:
             for one in groups:
                 one.look_at_memory()
-            seen = group.sums(groups, files)
+            seen = group.closer(group.sums(groups, files), groups)
         return gauge.is_over(seen, lambda: self._measure(gauge, groups, seen), time.monotonic)
 
     def _measure(self, gauge: MemoryGauge, groups: list[Group], seen: Sums) -> int:
@@ -296,12 +300,13 @@ class Sandbox:
             if execution.gauge is not None:
                 rooms.append(execution.gauge.room_bytes())
             begins |= not execution.members and now - execution.began < _BEGIN_SECONDS
-        period = min(_LONGEST_SECONDS, (min(rooms) + _OVERSHOOT_BYTES) / _BYTES_PER_SECOND)
+        speed = max(_BYTES_PER_SECOND, self._bytes_per_second * 2)
+        period = min(_LONGEST_SECONDS, (min(rooms) + _OVERSHOOT_BYTES) / speed)
         if not all(throttle.is_idle for throttle in throttles):
             period = min(period, _BUSY_SECONDS)
         if begins:
             period = _SHORTEST_SECONDS
-        return max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, took * _DUTY), period)
+        return max(_SHORTEST_SECONDS, min(_CROWD_SECONDS, took * _DUTY), period)
 
     def _groups(self) -> Iterator[Group]:
         yield self.strays

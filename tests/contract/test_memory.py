@@ -16,11 +16,14 @@ MIB = 1 << 20
 LIMIT = 256 * MIB
 # Without root a supervisor waits for its turn like everybody.
 OVERSHOOT = (32 if os.getuid() == 0 else 192) * MIB
-# Each tells how far it got, in MiB, in a file that outlives it; "KIND" is replaced.
+# Each tells how far it got, in MiB, in a file that outlives it, and grows by 1 GiB/s at most.
 GROW = """
-import mmap, os
+import mmap, os, time
 progress = os.open("progress", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-def tell(n): os.pwrite(progress, b"%6d" % n, 0)
+began = time.monotonic()
+def tell(n):
+    os.pwrite(progress, b"%6d" % n, 0)
+    while time.monotonic() < began + n * 0.001: pass
 chunk = b"x" * (1 << 20)
 held = []
 """

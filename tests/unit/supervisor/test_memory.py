@@ -86,9 +86,20 @@ def test_a_slow_look_is_not_repeated_at_once() -> None:
     meter = Meter(exact=600, took=0.1)
     meter.is_over(5000)
     meter.now += 0.3
-    meter.is_over(9000)
+    meter.is_over(5300)
     assert meter.looks == 1
     meter.now += 0.2
+    meter.is_over(5300)
+    assert meter.looks == 2
+
+
+def test_a_slow_look_is_repeated_sooner_when_it_may_be_over_by_now() -> None:
+    meter = Meter(exact=600, took=0.1)
+    meter.is_over(5000)
+    meter.now += 0.05
+    meter.is_over(9000)
+    assert meter.looks == 1
+    meter.now += 0.1
     meter.is_over(9000)
     assert meter.looks == 2
 
