@@ -3,33 +3,24 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
-from sandboxd.supervisor import group
+from sandboxd.supervisor import pace
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.group import Group
 from sandboxd.supervisor.hand import Hand
 from sandboxd.supervisor.host import Abilities
-from sandboxd.supervisor.memory import MemoryGauge, Sums
+from sandboxd.supervisor.judgement import is_over, oom_verdict, own_bytes
+from sandboxd.supervisor.memory import MemoryGauge
 from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.state import State, StateDirectory
 from sandboxd.supervisor.throttle import Gains, Throttle
 
-# Memory comes at least as fast as this; the next look comes when so much may be past the room.
-_BYTES_PER_SECOND = 1 << 30
-_OVERSHOOT_BYTES = 8 << 20
-_SHORTEST_SECONDS = 0.01
-_LONGEST_SECONDS = 0.1
-_BUSY_SECONDS = 0.02
-_CROWD_SECONDS = 0.03
 _BEGIN_SECONDS = 1.0
-_GRID_SECONDS = 0.01
 _QUIET_SECONDS = 1.0
 # A sandbox of very many processes is looked at a little less often.
 _DUTY = 12
@@ -58,7 +49,7 @@ class Sandbox:
         self._has_new_caps = False
         self._must_judge = True
         self._bytes_per_second = 0.0
-        self._idle_period = _LONGEST_SECONDS
+        self._idle_period = pace.LONGEST_SECONDS
         self._looked_at = now
         self.follow(state)
 
@@ -143,7 +134,7 @@ class Sandbox:
         self._throttle.advance(now, Gains() if self.state.suspended else gains)
         before = self._gauge.used_bytes
         self._judge_memory()
-        self._bytes_per_second = (self._gauge.used_bytes - before) / max(elapsed, _GRID_SECONDS)
+        self._bytes_per_second = (self._gauge.used_bytes - before) / max(elapsed, pace.GRID_SECONDS)
         self._judge_times()
         for execution in self.executions.values():
             if execution.is_condemned:
@@ -174,7 +165,7 @@ class Sandbox:
     def _wait(self, now: float, period: float) -> None:
         """On a common grid: one wake for many sandboxes."""
         self._idle_period = period
-        self.due = math.floor((now + period) / _GRID_SECONDS) * _GRID_SECONDS
+        self.due = pace.on_grid(now + period)
 
     # -- memory
 
@@ -185,39 +176,21 @@ class Sandbox:
     def _judge_memory(self) -> None:
         living = self._living()
         groups: list[Group] = [self.strays, *living]
-        if self._is_over(self._gauge, groups, living):
+        if is_over(self._gauge, groups, living, self._abilities):
             self._condemn_all(living)
             return
         for execution in living:
             own = execution.gauge or MemoryGauge(1 << 62)
-            is_over = self._is_over(own, [execution], [execution])
+            passed = is_over(own, [execution], [execution], self._abilities)
             execution.note_memory(min(own.used_bytes, self._gauge.used_bytes))
-            if is_over:
-                verdict = _oom("execution", own)
-                execution.condemn(verdict)
+            if passed:
+                execution.condemn(oom_verdict("execution", own))
                 execution.kill()
 
-    def _is_over(
-        self, gauge: MemoryGauge, groups: list[Group], executions: list[Execution]
-    ) -> bool:
-        files = _file_bytes(executions)
-        seen = group.sums(groups, files)
-        if seen.upper_bytes > gauge.limit_bytes:
-            for one in groups:
-                one.look_at_memory()
-            seen = group.closer(group.sums(groups, files), groups)
-        return gauge.is_over(seen, lambda: self._measure(gauge, groups, seen), time.monotonic)
-
-    def _measure(self, gauge: MemoryGauge, groups: list[Group], seen: Sums) -> int:
-        if self._abilities.measures_exactly:
-            with suppress(PermissionError):
-                return group.measure(groups, seen.file_bytes, gauge.limit_bytes)
-        return seen.upper_bytes
-
     def _condemn_all(self, living: Iterable[Execution]) -> None:
-        verdict = _oom("sandbox", self._gauge)
+        verdict = oom_verdict("sandbox", self._gauge)
         for execution in living:
-            execution.note_memory(min(self._gauge.used_bytes, _own_bytes(execution)))
+            execution.note_memory(min(self._gauge.used_bytes, own_bytes(execution)))
             execution.condemn(verdict)
         self.kill()
 
@@ -291,7 +264,7 @@ class Sandbox:
     def _period(self, now: float, took: float) -> float:
         """Seconds until the next look."""
         if self._stopped:
-            return max(0.002, min(_LONGEST_SECONDS, self._throttle.seconds_of_debt))
+            return pace.of_stopped(self._throttle.seconds_of_debt)
         rooms = [self._gauge.room_bytes()]
         throttles = [self._throttle]
         begins = False
@@ -300,35 +273,11 @@ class Sandbox:
             if execution.gauge is not None:
                 rooms.append(execution.gauge.room_bytes())
             begins |= not execution.members and now - execution.began < _BEGIN_SECONDS
-        speed = max(_BYTES_PER_SECOND, self._bytes_per_second * 2)
-        period = min(_LONGEST_SECONDS, (min(rooms) + _OVERSHOOT_BYTES) / speed)
-        if not all(throttle.is_idle for throttle in throttles):
-            period = min(period, _BUSY_SECONDS)
-        if begins:
-            period = _SHORTEST_SECONDS
-        return max(_SHORTEST_SECONDS, min(_CROWD_SECONDS, took * _DUTY), period)
+        return pace.of_running(
+            min(rooms), self._bytes_per_second, took,
+            is_busy=not all(throttle.is_idle for throttle in throttles), begins=begins,
+        )  # fmt: skip
 
     def _groups(self) -> Iterator[Group]:
         yield self.strays
         yield from self.executions.values()
-
-
-def _oom(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
-    return {"reason": "oom", "owner": owner, "limit_bytes": gauge.limit_bytes,
-            "used_bytes": gauge.used_bytes}  # fmt: skip
-
-
-def _file_bytes(executions: Iterable[Execution]) -> int:
-    """Files in memory; a memfd that several have open counts once."""
-    total = 0
-    inodes: dict[int, int] = {}
-    for execution in executions:
-        total += execution.mounted_bytes + execution.scanned_bytes
-        total -= sum(execution.memfds.values())
-        inodes.update(execution.memfds)
-    return total + sum(inodes.values())
-
-
-def _own_bytes(execution: Execution) -> int:
-    files = execution.mounted_bytes + execution.scanned_bytes
-    return group.sums([execution], files).upper_bytes
