@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sandboxd.engine.context import Context
@@ -55,6 +56,8 @@ class Executions:
                 shim = await self._launch(live, begun, undo)
                 execution.started_at = await shim.go()
                 undo.pop_all()
+            # The shim has the input; a record in memory for the retention time needs none.
+            execution.command = replace(execution.command, stdin=None)
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self._save(execution)
         self.watch(live, begun)

@@ -41,6 +41,9 @@ def enter_and_exec(spec: dict[str, Any], stdio: tuple[int, int, int], *, keep_fd
         _reset_signals()
         for target, fd in enumerate(stdio):
             os.dup2(fd, target, inheritable=True)
+        step = "keyring"
+        # While still root, whose quota of keys no command can use up.
+        linux.leave_session_keyring()
         step = "priority"
         os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
         step = "mounts"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 CLONE_NEWNS = 0x00020000
@@ -16,6 +17,13 @@ MS_NOEXEC = 0x8
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
+
+# Of keyctl(2), which the C library does not wrap; machines of the generic table have 219.
+_KEYCTL_NUMBERS = {
+    "x86_64": 250, "i686": 288, "armv7l": 311, "ppc64le": 271, "s390x": 280,
+    "aarch64": 219, "riscv64": 219, "loongarch64": 219,
+}  # fmt: skip
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
@@ -75,6 +83,22 @@ def become_subreaper() -> None:
 def set_no_new_privs() -> None:
     """PR_SET_NO_NEW_PRIVS."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+def leave_session_keyring() -> None:
+    """Have a new, empty session keyring: the inherited one gives whoever has it the use of all
+    keys in it, whatever the uid (keyrings(7)).
+
+    A kernel without keys, or a filter that refuses the call, refuses it to the command too.
+    """
+    number = _KEYCTL_NUMBERS.get(os.uname().machine)
+    if number is None:
+        return
+    call, name = ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None)
+    if _libc.syscall(ctypes.c_long(number), call, name) < 0:
+        error = ctypes.get_errno()
+        if error not in (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP):
+            raise OSError(error, f"keyctl: {os.strerror(error)}")
 
 
 def drop_capability_bounding_set() -> None:

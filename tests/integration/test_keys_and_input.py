@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon was started with, and what it was given, and who keeps it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.contract.probes import python
+from tests.harness import Daemon, running_daemon
+
+_ADD_KEY, _KEYCTL = 248, 250
+_JOIN, _SESSION = 1, -3
+
+_READ_SECRET = f"""
+import ctypes
+libc = ctypes.CDLL(None)
+print(libc.syscall({_KEYCTL}, 10, {_SESSION}, b"user", b"secret", 0))
+print(libc.syscall({_ADD_KEY}, b"user", b"left", b"behind", 6, {_SESSION}))
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="has these numbers of system calls")
+def test_a_command_has_no_use_of_the_daemons_session_keyring() -> None:
+    """A login's session holds what its user's file systems and tickets are opened with."""
+    libc = ctypes.CDLL(None)
+    if libc.syscall(_KEYCTL, _JOIN, None) < 0:
+        pytest.skip("this host has no keys")
+    assert libc.syscall(_ADD_KEY, b"user", b"secret", b"hunter2", 7, _SESSION) > 0
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
+        sandbox = daemon.create()
+        found, added = daemon.execute(sandbox["id"], python(_READ_SECRET))["stdout"].split()
+    assert int(found) == -1
+    assert int(added) > 0
+    assert libc.syscall(_KEYCTL, 10, _SESSION, b"user", b"left", 0) == -1
+
+
+def test_the_input_of_ended_commands_is_not_kept_in_memory() -> None:
+    """Records are kept for an hour, and each may have had eight MiB of input."""
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
+        sandbox = daemon.create()
+        text = "x" * (4 << 20)
+        daemon.execute(sandbox["id"], ["true"], stdin=text)
+        before = _resident_bytes(daemon)
+        for _ in range(20):
+            daemon.execute(sandbox["id"], ["true"], stdin=text)
+        assert _resident_bytes(daemon) - before < 40 << 20
+
+
+def _resident_bytes(daemon: Daemon) -> int:
+    assert daemon.process is not None
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
