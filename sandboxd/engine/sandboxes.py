@@ -18,6 +18,7 @@ from sandboxd.errors import (
     LimitBelowUsage,
     OperationTimedOut,
     SandboxdError,
+    SandboxReleased,
 )
 from sandboxd.model import (
     SCOPE_LIMITS,
@@ -84,6 +85,7 @@ class Sandboxes:
         """Change limits, metadata and deadlines live; limits change wholly or not at all."""
         async with live.lock:
             sandbox = live.sandbox
+            _check_not_released(sandbox)
             if asked.as_dict():
                 await self._change_limits(live, asked, force=force)
             if metadata is not None:
@@ -98,6 +100,7 @@ class Sandboxes:
     async def suspend(self, live: LiveSandbox) -> None:
         """Stop every process; new executions are refused."""
         async with live.lock:
+            _check_not_released(live.sandbox)
             if live.sandbox.state is not SandboxState.READY:
                 return
             live.sandbox.state = SandboxState.SUSPENDED
@@ -111,11 +114,14 @@ class Sandboxes:
     async def resume(self, live: LiveSandbox) -> None:
         """Let every process go on."""
         async with live.lock:
+            _check_not_released(live.sandbox)
             if live.sandbox.state is not SandboxState.SUSPENDED:
                 return
             await asyncio.gather(*(e.shim.thaw() for e in live.running() if e.shim))
             await self._context.scheme.resume_sandbox(live.sandbox)
-            live.sandbox.state = SandboxState.READY
+            # A release that began meanwhile waits for the lock, and its state is the newer one.
+            if live.sandbox.state is SandboxState.SUSPENDED:
+                live.sandbox.state = SandboxState.READY
             now = live.used_monotonic = self._context.clock.monotonic()
             for running in live.running():
                 if running.deadline_monotonic is not None and live.suspended_monotonic is not None:
@@ -272,6 +278,14 @@ class Sandboxes:
             await self._context.store.save_sandbox(sandbox)
         except SandboxdError as exc:
             _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
+
+
+def _check_not_released(sandbox: Sandbox) -> None:
+    """Once more under the lock: a release may have had it first."""
+    if sandbox.state not in (SandboxState.READY, SandboxState.SUSPENDED):
+        raise SandboxReleased(
+            f"cannot use sandbox {sandbox.id}: it is {sandbox.state}", hint="create another one"
+        )
 
 
 def _is_collected(running: LiveExecution) -> bool:

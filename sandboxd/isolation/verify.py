@@ -17,6 +17,15 @@ def host_pid(pidfd: int) -> int:
     return -1
 
 
+def _has_own_user_namespace(pid: int) -> bool:
+    """Whether it has made one since its exec: its capabilities hold in there alone, and there is
+    no way back to ours (user_namespaces(7))."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino
+    except FileNotFoundError:
+        return False
+
+
 def privileges_left(pid: int, uid: int | None) -> str | None:
     """What a command still has that it must not have, in words; None when nothing.
 
@@ -33,7 +42,7 @@ def privileges_left(pid: int, uid: int | None) -> str | None:
     if uid is None:
         return None
     for key in _CAPABILITY_SETS:
-        if int(status[key], 16) != 0:
+        if int(status[key], 16) != 0 and not _has_own_user_namespace(pid):
             return f"{key} is {status[key]}"
     if status.get("Groups", "").split():
         return f"groups are {status['Groups']!r}"

@@ -240,7 +240,7 @@ class Shim:
                 if self._ending.kill(order["code"], grace_seconds=grace, now=time.monotonic()):
                     self._tree.signal(signal.SIGTERM)
             case "signal":
-                os.kill(self._tree.main_pid, int(order["signal"]))
+                self._tree.signal_main(int(order["signal"]))
             case "freeze":
                 self._ending.freeze(time.monotonic())
                 done = self._tree.freeze(timeout_seconds=1.0)
@@ -273,6 +273,9 @@ class Shim:
         wall = time.monotonic() - self._started
         kill_complete = self._tree.kill(timeout_seconds=_KILL_SECONDS)
         self._drain()
+        if any(stream.truncated and stream.error is None for stream in self._outputs):
+            # Its last words were above the cap, and its end was seen before they were read.
+            self._ending.exceeded_output()
         user, system = children_cpu_seconds()
         read, written = children_io_bytes()
         record = {

@@ -55,6 +55,11 @@ class Tree:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def signal_main(self, number: int) -> None:
+        """Send a signal to the main process, unless it is gone: its pid is free then."""
+        if self.main_status is None:
+            os.kill(self.main_pid, number)
+
     def kill(self, *, timeout_seconds: float) -> bool:
         """SIGKILL everything and reap it; whether nothing was left within the timeout."""
         self._killing = True

@@ -3,7 +3,8 @@
 
 Constant memory and descriptors at any depth: every subdirectory is first renamed into the top
 one, so that no path and no recursion grows. Never follows a symbolic link. The tree's processes
-are gone, so nobody swaps entries meanwhile; even then only entries below the opened top are named.
+are gone, but one of them may have passed a directory's descriptor to another sandbox: each is
+closed to everybody before its entries are read, so nobody adds or swaps any meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import stat
 from contextlib import suppress
 
+# Directories of one level that are kept in memory at a time.
+_BATCH = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -23,10 +26,18 @@ def remove_tree(path: str) -> None:
     with suppress(FileNotFoundError):
         top = os.open(path, _DIRECTORY)
         try:
+            _seal(top)
             _empty(top)
         finally:
             os.close(top)
         os.rmdir(path)
+
+
+def _seal(directory: int) -> None:
+    """Take the directory from its owner and everybody else: open(2) asks anew for each entry."""
+    if os.getuid() == 0:
+        os.fchown(directory, 0, 0)
+    os.fchmod(directory, stat.S_IRWXU)
 
 
 def _empty(top: int) -> None:
@@ -37,6 +48,8 @@ def _empty(top: int) -> None:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
+                    if len(directories) == _BATCH:
+                        break
                 else:
                     os.unlink(entry.name, dir_fd=top)
         if not directories:
@@ -49,6 +62,7 @@ def _flatten(top: int, name: str, serial: int) -> int:
     """Empty one directory below the top: files unlinked, directories moved up."""
     directory = _open_directory(top, name)
     try:
+        _seal(directory)
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
