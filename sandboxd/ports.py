@@ -233,6 +233,10 @@ class Workspaces(Protocol):
         """Everything of a sandbox."""
         ...
 
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """Everything of sandboxes that were half made or half removed."""
+        ...
+
     def home(self, sandbox_id: str) -> str:
         """Path of the home."""
         ...
@@ -273,6 +277,10 @@ class Uids(Protocol):
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         """Hold again a uid taken by an earlier daemon."""
+        ...
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """Free what an earlier daemon took for sandboxes that are not among these."""
         ...
 
 

@@ -9,6 +9,7 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.errors import SandboxdError
 from sandboxd.model import ErrorCode, Execution, ExecutionStatus, Sandbox, SandboxState
 from sandboxd.outcome import lost
 from sandboxd.ports import Shim
@@ -26,12 +27,13 @@ class Adoption:
         self._executions = executions
 
     async def run(self) -> None:
-        """Adopt every recorded sandbox, then remove this instance's units that have no record."""
+        """Adopt every recorded sandbox, then remove what this instance left without a record."""
         context = self._context
-        known = []
+        known, stored = [], []
         for sandbox, executions in await context.store.load():
             live = LiveSandbox(sandbox, used_monotonic=context.clock.monotonic())
             context.registry.add(live)
+            stored.append(sandbox.id)
             if live.is_over:
                 live.released_monotonic = context.clock.monotonic()
                 for execution in executions:
@@ -42,7 +44,10 @@ class Adoption:
             there = await context.scheme.adopt_sandbox(sandbox)
             for execution in executions:
                 await self._adopt_execution(live, execution)
+            await self._suspend_again(live)
             self._settle(live, sandbox, there=there)
+        await context.workspaces.discard_unknown(stored)
+        await context.uids.discard_unknown(known)
         for unit in await context.scheme.discard_unknown(known):
             _log.warning("Removed %s, which no record knows", unit)
 
@@ -80,6 +85,18 @@ class Adoption:
         await context.scheme.collect(live.sandbox, execution)
         await context.workspaces.remove_execution(live.sandbox.id, execution.id)
         _log.warning("Took back execution %s, which had not been started", execution.id)
+
+    async def _suspend_again(self, live: LiveSandbox) -> None:
+        """The earlier daemon may have ended before it had stopped everything."""
+        if live.sandbox.state is not SandboxState.SUSPENDED:
+            return
+        live.suspended_monotonic = self._context.clock.monotonic()
+        for running in live.running():
+            if running.shim is not None:
+                try:
+                    await running.shim.freeze()
+                except SandboxdError as exc:
+                    _log.error("Cannot suspend execution %s: %s", running.execution.id, exc)
 
     def _settle(self, live: LiveSandbox, sandbox: Sandbox, *, there: bool) -> None:
         """A sandbox goes on where its place is still there, and what it was made for."""

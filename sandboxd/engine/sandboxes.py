@@ -106,10 +106,11 @@ class Sandboxes:
             live.sandbox.state = SandboxState.SUSPENDED
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
+            # On disk first: the next daemon must not take a frozen execution for a running one.
+            await self._context.store.save_sandbox(live.sandbox)
             await self._context.scheme.suspend_sandbox(live.sandbox)
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
             live.suspended_monotonic = self._context.clock.monotonic()
-            await self._context.store.save_sandbox(live.sandbox)
 
     async def resume(self, live: LiveSandbox) -> None:
         """Let every process go on."""

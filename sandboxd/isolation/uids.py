@@ -14,7 +14,7 @@ import os
 import pwd
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import CapacityExceeded
@@ -52,6 +52,22 @@ class UidRange:
         """Hold again a uid taken by an earlier daemon; claims do not outlive the boot."""
         with self._locked():
             self._write_claim(uid, sandbox_id, os.O_CREAT | os.O_TRUNC)
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """Free what an earlier daemon took for sandboxes that are not among these."""
+        await asyncio.to_thread(self._discard_unknown, sandbox_ids)
+
+    def _discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        busy = process_uids()
+        with self._locked():
+            for name in os.listdir(self._claims):
+                if not name.isdigit() or int(name) in busy:
+                    continue
+                path = os.path.join(self._claims, name)
+                with open(path, encoding="ascii") as file:
+                    owner, _, sandbox_id = file.read().strip().partition(" ")
+                if owner == self._owner and sandbox_id not in sandbox_ids:
+                    os.unlink(path)
 
     def _take(self, sandbox_id: str) -> int:
         busy = set(process_uids()) | _subordinate_ids()
@@ -107,6 +123,9 @@ class CallerUid:
         return True
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
+        """Nothing was taken."""
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """Nothing was taken."""
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.errors import HostDiskFull, InternalError, OperationTimedOut, SandboxdError
+from sandboxd.names import new_id
 from sandboxd.outcome import Facts
 from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records, reports
@@ -133,7 +134,8 @@ class SpawnerClient:
 
     async def hold(self) -> ShimLink:
         """A shim without a command, to be aborted: for probes."""
-        name = "probe"
+        # A name of its own: one that was killed meanwhile has left its directory.
+        name = f"probe-{new_id()}"
         directory = self._control_directory(name)
         return await self._launch(name, {"record_directory": directory}, None)
 
@@ -143,9 +145,10 @@ class SpawnerClient:
         """The live shim of an execution of an earlier daemon; None when there is none."""
         start = records.read_json(record_directory, records.START_FILE)
         pidfd = reports.open_shim(start)
-        if start is None or pidfd is None:
-            return None
         directory = self._control_directory(f"{sandbox_id}-{execution_id}")
+        if start is None or pidfd is None:
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Refused: it lives, but is past its record. Its end is told by the pidfd.
         with suppress(FileNotFoundError, ConnectionRefusedError):

@@ -80,11 +80,12 @@ def write_record(directory: str, value: dict[str, Any]) -> None:
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """A file written by `write_json`, None where there is none."""
+    """A file written by `write_json`; None where there is none, or the host went down before it
+    reached the disk: it is empty or full of zeros then."""
     try:
         with open(os.path.join(directory, name), "rb") as file:
             return decode(file.read())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None
 
 

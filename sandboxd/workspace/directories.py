@@ -9,16 +9,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import Sandbox
+from sandboxd.names import is_id
 from sandboxd.workspace.removal import remove_tree
 
+_log = logging.getLogger(__name__)
 _REMOVERS = 4
 # Mounted over inside every sandbox, so nothing below them can be reached from there.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
@@ -66,6 +69,17 @@ class Directories:
     async def remove(self, sandbox_id: str) -> None:
         """Everything of a sandbox."""
         await self._remove_tree(self._path(sandbox_id))
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """What an earlier daemon had half made or half removed, but no record set aside."""
+        for path in await asyncio.to_thread(self._unknown, sandbox_ids):
+            _log.warning("Removing %s, which no record knows", path)
+            await self._remove_tree(path)
+
+    def _unknown(self, sandbox_ids: Collection[str]) -> list[str]:
+        names = set(filter(is_id, os.listdir(self._root))) - set(sandbox_ids)
+        paths = [self._path(name) for name in names]
+        return [p for p in paths if not os.path.exists(os.path.join(p, "sandbox.json.unreadable"))]
 
     def home(self, sandbox_id: str) -> str:
         """Path of the home."""

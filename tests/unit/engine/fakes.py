@@ -244,6 +244,9 @@ class FakeWorkspaces:
     async def remove(self, sandbox_id: str) -> None:
         self._world.held.discard(f"home {sandbox_id}")
 
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        self._world.call("discard_unknown_workspaces")
+
     def home(self, sandbox_id: str) -> str:
         return f"/home/{sandbox_id}"
 
@@ -286,6 +289,9 @@ class FakeUids:
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         self._world.held.add(f"uid {uid}")
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        self._world.call("discard_unknown_uids")
 
 
 class FakeStore:
