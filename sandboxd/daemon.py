@@ -142,6 +142,7 @@ class _Daemon:
             policy = self._settings.limit_policy(budget)
             directories = Directories(self._state)
             directories.open()
+            cleanup.callback(directories.close)
             chosen = await choose(self._wanted(instance_id, budget))
             cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
             tasks = Tasks()

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from threading import Event
 
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import Sandbox
@@ -40,6 +41,7 @@ class Directories:
     def __init__(self, state_directory: str) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
         # Apart from all other work with files: a hostile tree takes minutes.
+        self._stop = Event()
         self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
 
     def open(self) -> None:
@@ -47,6 +49,11 @@ class Directories:
         os.makedirs(self._root, mode=0o711, exist_ok=True)
         if os.getuid() == 0:
             _check_reachable(self._root)
+
+    def close(self) -> None:
+        """Stop what is being removed: the end of this process would wait for it."""
+        self._stop.set()
+        self._removers.shutdown(cancel_futures=True)
 
     async def create(self, sandbox: Sandbox) -> None:
         """Home and tmp of a sandbox, owned by its uid."""
@@ -112,7 +119,9 @@ class Directories:
         return await asyncio.to_thread(_read, path, offset, size)
 
     async def _remove_tree(self, path: str) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._removers, remove_tree, path)
+        await asyncio.get_running_loop().run_in_executor(
+            self._removers, remove_tree, path, self._stop
+        )
 
     def _spool(self, sandbox_id: str, execution_id: str, stream: str) -> str:
         return os.path.join(self.record_directory(sandbox_id, execution_id), stream)

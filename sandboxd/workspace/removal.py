@@ -12,22 +12,28 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from threading import Event
 
 # Directories of one level that are kept in memory at a time.
 _BATCH = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_tree(path: str) -> None:
+class Stopped(Exception):
+    """Raised when a removal was told to stop; what is left can be removed by another call."""
+
+
+def remove_tree(path: str, stop: Event | None = None) -> None:
     """Remove `path` and all below it; nothing happens where it does not exist.
 
+    stop: once set, ends this with Stopped: a hostile tree may take an hour.
     Raises OSError when something stays, for example on a read-only file system.
     """
     with suppress(FileNotFoundError):
         top = os.open(path, _DIRECTORY)
         try:
             _seal(top)
-            _empty(top)
+            _empty(top, stop)
         finally:
             os.close(top)
         os.rmdir(path)
@@ -40,12 +46,13 @@ def _seal(directory: int) -> None:
     os.fchmod(directory, stat.S_IRWXU)
 
 
-def _empty(top: int) -> None:
+def _empty(top: int, stop: Event | None) -> None:
     serial = 0
     while True:
         directories = []
         with os.scandir(top) as entries:
             for entry in entries:
+                _check(stop)
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
                     if len(directories) == _BATCH:
@@ -55,16 +62,23 @@ def _empty(top: int) -> None:
         if not directories:
             return
         for name in directories:
-            serial = _flatten(top, name, serial)
+            serial = _flatten(top, name, serial, stop)
 
 
-def _flatten(top: int, name: str, serial: int) -> int:
+def _check(stop: Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise Stopped
+
+
+def _flatten(top: int, name: str, serial: int, stop: Event | None) -> int:
     """Empty one directory below the top: files unlinked, directories moved up."""
     directory = _open_directory(top, name)
     try:
         _seal(directory)
+        _check(stop)
         with os.scandir(directory) as entries:
             for entry in entries:
+                _check(stop)
                 if entry.is_dir(follow_symlinks=False):
                     serial = _move_up(directory, entry.name, top, serial)
                 else:

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Event
 
-from sandboxd.workspace.removal import remove_tree
+import pytest
+
+from sandboxd.workspace.removal import Stopped, remove_tree
 
 
 def test_nothing_there_is_fine(tmp_path: Path) -> None:
@@ -81,4 +84,15 @@ def test_many_entries(tmp_path: Path) -> None:
         (top / f"d{number}" / "e" / "f").write_text("")
         (top / f"f{number}").write_text("")
     remove_tree(str(top))
+    assert not top.exists()
+
+
+def test_one_that_is_stopped_can_be_finished_later(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "a" / "b").mkdir(parents=True)
+    stop = Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        remove_tree(str(top), stop)
+    remove_tree(str(top), Event())
     assert not top.exists()
