@@ -27,7 +27,8 @@ STDERR_FILE = "stderr"
 
 # A packet holds no command, no output and no path: far below any socket buffer.
 MAX_PACKET_BYTES = 16 * 1024
-MAX_SPEC_BYTES = 8 * 1024 * 1024
+# The most argv and environment of a sandbox and an execution, each byte escaped.
+MAX_SPEC_BYTES = 32 * 1024 * 1024
 MAX_RECORD_BYTES = 16 * 1024
 
 

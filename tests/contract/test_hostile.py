@@ -57,6 +57,13 @@ def test_a_signal_that_meets_the_end_loses_no_end(daemon: Daemon, sandbox: Any) 
     assert set(ends) == {"EXITED"}
 
 
+def test_two_large_environments_are_the_kernels_to_refuse(daemon: Daemon, create: Create) -> None:
+    """Each fits by itself; escaped in JSON both together are over 8 MiB."""
+    sandbox = create(env={f"V{number}": "é" * 50_000 for number in range(18)})
+    body = {"argv": ["true", *["é" * 50_000] * 15]}
+    refused(daemon.request("POST", executions(sandbox), body), 422, "EXECUTION_NOT_STARTED")
+
+
 _KEEP_MAKING = """
 import os, socket, sys
 held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
