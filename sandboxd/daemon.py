@@ -20,6 +20,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -70,6 +71,7 @@ def main() -> None:
     """Entry point of `sandboxd`."""
     arguments = config.parse_arguments(sys.argv[1:])
     _give_memory_back()
+    _raise_descriptor_limit()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         # By the environment's name already, since a setting beside it may be refused.
@@ -98,6 +100,12 @@ def _give_memory_back() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
         mallopt(_M_ARENA_MAX, 2)
+
+
+def _raise_descriptor_limit() -> None:
+    """Each execution holds two: the soft limit is for programs that use select(2), we do not."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

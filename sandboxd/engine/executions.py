@@ -105,6 +105,8 @@ class Executions:
             execution.stdout, execution.stderr = streams[0], streams[1]
         else:
             execution.finished_at = self._context.clock.now()
+        # Nobody is told an ended execution's environment; a record in memory needs none.
+        execution.command = replace(execution.command, env={})
         running.shim = None
         running.finished_monotonic = self._context.clock.monotonic()
 

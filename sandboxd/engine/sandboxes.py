@@ -248,6 +248,7 @@ class Sandboxes:
                 return
             await context.workspaces.remove_contents(sandbox.id)
             sandbox.state = SandboxState.RELEASED
+            sandbox.env = {}
             live.released_monotonic = context.clock.monotonic()
             await self._save(sandbox)
 

@@ -35,6 +35,12 @@ class Upkeep:
     async def pass_once(self) -> None:
         """One round."""
         now = self._context.clock.monotonic()
+        over = sorted(
+            (live for live in self._context.registry if live.is_over),
+            key=lambda live: live.released_monotonic,
+        )
+        for live in over[: -self._context.settings.retention_executions or None]:
+            await self._forget(live)
         for live in self._context.registry:
             if live.sandbox.state is not SandboxState.SUSPENDED:
                 _end_overdue(live, now)
@@ -61,8 +67,11 @@ class Upkeep:
 
     async def _forget_old_sandbox(self, live: LiveSandbox, now: float) -> None:
         if now - live.released_monotonic > self._context.settings.retention_seconds:
-            self._context.registry.forget(live)
-            await self._context.workspaces.remove(live.sandbox.id)
+            await self._forget(live)
+
+    async def _forget(self, live: LiveSandbox) -> None:
+        self._context.registry.forget(live)
+        await self._context.workspaces.remove(live.sandbox.id)
 
     async def _prune_executions(self, now: float) -> None:
         """Remove ended executions past the retention time, then the oldest above the bounds."""

@@ -34,6 +34,10 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+# Read once: a command's own limit on open files may leave no descriptor for it later.
+with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as _file:
+    _LAST_CAPABILITY = int(_file.read())
+
 
 def _check(result: int, what: str) -> None:
     if result != 0:
@@ -103,14 +107,9 @@ def leave_session_keyring() -> None:
 
 def drop_capability_bounding_set() -> None:
     """Empty the bounding and the ambient set; needs CAP_SETPCAP."""
-    for capability in range(_last_capability() + 1):
+    for capability in range(_LAST_CAPABILITY + 1):
         _prctl(_PR_CAPBSET_DROP, capability, "PR_CAPBSET_DROP")
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, "PR_CAP_AMBIENT")
-
-
-def _last_capability() -> int:
-    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
-        return int(file.read())
 
 
 class _CapHeader(ctypes.Structure):

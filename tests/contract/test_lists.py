@@ -13,13 +13,13 @@ from tests.harness import Daemon
 
 
 def pages(daemon: Daemon, target: str, name: str) -> list[Any]:
-    """All entries of a list, read two at a time."""
+    """All entries of a list, read seven at a time."""
     found: list[Any] = []
     joint = "&" if "?" in target else "?"
     cursor = ""
-    for _ in range(200):
-        page = daemon.ok("GET", f"{target}{joint}limit=2{cursor}")
-        assert len(page[name]) <= 2
+    for _ in range(1000):
+        page = daemon.ok("GET", f"{target}{joint}limit=7{cursor}")
+        assert len(page[name]) <= 7
         found += page[name]
         if page["next_cursor"] is None:
             return found

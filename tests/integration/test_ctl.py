@@ -113,7 +113,7 @@ def test_a_running_daemon_is_used_and_named(daemon: Daemon) -> None:
         (["--memory", "100000G", "--", "true"], 75, "hint"),
         (["--memory", "1M", "--", "true"], 125, "4 MiB"),
         (["--isolation", "strict", "--", "true"], 125, "strict"),
-        (["--require", "cpus", "--", "true"], 125, "cpus"),
+        (["--require", "disk_bytes", "--", "true"], 125, "disk_bytes"),
     ],
 )
 def test_exit_codes(daemon: Daemon, argv: list[str], code: int, word: str) -> None:
