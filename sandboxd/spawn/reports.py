@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -10,6 +11,8 @@ from sandboxd.model import OutputSummary
 from sandboxd.outcome import Facts
 from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records
+
+_log = logging.getLogger(__name__)
 
 
 def specification(request: LaunchRequest) -> dict[str, Any]:
@@ -42,10 +45,18 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
 
 
 def read_facts(record_directory: str) -> Facts | None:
-    """The record a shim left; None when there is none."""
+    """The record a shim left; None when there is none, or none that says what it must."""
     record = records.read_json(record_directory, records.RECORD_FILE)
     if record is None:
         return None
+    try:
+        return _facts(record)
+    except (KeyError, TypeError) as exc:
+        _log.error("Cannot use the record in %s: %r", record_directory, exc)
+        return None
+
+
+def _facts(record: dict[str, Any]) -> Facts:
     return Facts(
         reason=record["reason"],
         kill_code=record["kill_code"],
