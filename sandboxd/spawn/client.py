@@ -27,6 +27,7 @@ from sandboxd.spawn.supervised import socket_path
 
 _ANSWER_SECONDS = 30.0
 _START_SECONDS = 30.0
+_END_SECONDS = 3.0
 # sun_path of unix(7) less "/executions/<12>-<12>/control" and its NUL.
 MAX_RUNTIME_PATH = 107 - 46
 
@@ -76,6 +77,7 @@ class SpawnerClient:
         self._packets: Packets | None = None
         self._answer: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
         self._lock = asyncio.Lock()
+        self._ended = asyncio.Event()
         self._supervisor_argv: list[str] = []
 
     @property
@@ -89,10 +91,14 @@ class SpawnerClient:
             await self._ensure_connected()
 
     async def stop_spawner(self) -> None:
-        """Tell the spawner to end; its shims go on."""
+        """Have the spawner end, and wait for that a little; its shims go on."""
         async with self._lock:
             if self._packets is not None:
+                self._ended.clear()
                 await self._exchange({"op": "stop"}, [])
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_END_SECONDS):
+                        await self._ended.wait()
         self.close()
 
     async def supervise(self, argv: list[str]) -> None:
@@ -261,6 +267,7 @@ class SpawnerClient:
 
     def _on_end(self) -> None:
         self._packets = None
+        self._ended.set()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(
                 SpawnerUnreachable("cannot start a shim: the spawner went away")

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from contextlib import suppress
 
 _HASTY_SECONDS = 0.3
+_END_MILLISECONDS = 2000
 
 
 class Helper:
@@ -52,7 +54,11 @@ class Helper:
             self.pid = 0
 
     def stop(self) -> None:
-        """Let it end by itself."""
+        """Have it end, and wait for that a little."""
         if self.pid:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+            pidfd = os.pidfd_open(self.pid)
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            poller = select.poll()
+            poller.register(pidfd, select.POLLIN)
+            poller.poll(_END_MILLISECONDS)
+            os.close(pidfd)
