@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from sandboxd.errors import ExecutionNotStarted, OperationTimedOut, SandboxdError, SchemeError
+from sandboxd.errors import ExecutionNotStarted, OperationTimedOut, SchemeError
 from sandboxd.model import ErrorCode
 from sandboxd.outcome import Facts
 from sandboxd.spawn import reports
@@ -29,10 +29,6 @@ _STEP_TEXT = {
     "cwd": "cannot enter the working directory {}",
 }
 _SHOWN_CHARACTERS = 256
-
-
-class ShimLost(SandboxdError):
-    """Raised when a shim ended in the middle of an order."""
 
 
 class ShimLink:
