@@ -77,10 +77,6 @@ class Shim(Protocol):
         """Let it go on."""
         ...
 
-    async def scope_changed(self) -> None:
-        """Tell it that its scope's properties were set anew."""
-        ...
-
     async def ended(self) -> Facts | None:
         """Wait for the end: the record, or None when the shim died without one."""
         ...

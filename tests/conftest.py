@@ -13,7 +13,7 @@ import inspect
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,6 +29,7 @@ CONTROLLER_PROBES = {
     "memory": ("MemoryMax=64M", "memory.max", "67108864"),
     "pids": ("TasksMax=50", "pids.max", "50"),
 }
+LOG_CHARACTERS = 6000
 BUCKET = re.compile(r"sandboxd-[0-9a-f]{2}\.slice")
 
 
@@ -84,6 +85,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if reporter.stats.get("skipped") and not reporter.stats.get("passed"):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the daemon's log with a failure."""
+    report = yield
+    daemon = getattr(item, "funcargs", {}).get("daemon")
+    log = getattr(daemon, "log", None)
+    if report.failed and log is not None and log.exists():
+        report.sections.append(("daemon log", log.read_text(errors="replace")[-LOG_CHARACTERS:]))
+    return report
 
 
 @functools.cache

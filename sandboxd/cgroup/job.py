@@ -7,6 +7,7 @@ These are the only cgroup files sandboxd writes; systemd does not look below a d
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -34,6 +35,19 @@ def kill(job: str) -> None:
 def set_oom_group(scope: str) -> None:
     """Make the OOM killer take the whole scope but the processes at oom_score_adj -1000."""
     _write(scope, "memory.oom.group", "1")
+
+
+def keep_oom_group(scope: str) -> None:
+    """Set it again where systemd 257 wrote OOMPolicy's own value: with any change of the scope's
+    properties, and with the first start beside it after a daemon-reload."""
+    try:
+        with open(os.path.join(scope, "memory.oom.group"), "r+", encoding="ascii") as file:
+            if file.read().strip() == "0":
+                file.write("1")
+    except OSError as exc:
+        # kernfs: the scope ended before or since the open.
+        if exc.errno not in {errno.ENOENT, errno.ENODEV}:
+            raise
 
 
 def freeze(job: str, *, timeout_seconds: float) -> bool:

@@ -226,8 +226,6 @@ class Sandboxes:
         sandbox.enforcement = context.scheme.enforcement(limits)
         for running, changed in changes:
             running.execution.limits = changed
-            if running.shim is not None:
-                await running.shim.scope_changed()
 
     async def _release(self, live: LiveSandbox, code: ErrorCode) -> None:
         """Everything in reverse order. A part that stays is tried again by the next call."""

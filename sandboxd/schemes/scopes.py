@@ -7,8 +7,8 @@ import os
 import select
 from functools import partial
 
-from sandboxd.cgroup import counters, tree
-from sandboxd.errors import BusUnavailable, OperationTimedOut, SchemeError
+from sandboxd.cgroup import counters, job, tree
+from sandboxd.errors import BusUnavailable, OperationTimedOut, SandboxdError, SchemeError
 from sandboxd.model import Limits
 from sandboxd.ports import Shim
 from sandboxd.schemes.places import Place, change, expected, quietly, verify
@@ -51,11 +51,22 @@ class Scopes:
             raise
 
     async def change(self, place: Place, unit: str, limits: Limits) -> None:
-        """Put new limits on a scope and read them back."""
+        """Put new limits on a scope and read them back; one that ended meanwhile needs none."""
         tasks = _tasks(limits)
         changed = properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
-        await change(self._manager, unit, os.path.join(place.directory, unit), changed)
-        self._verify(place, unit, limits)
+        directory = os.path.join(place.directory, unit)
+        try:
+            await change(self._manager, unit, directory, changed)
+            self._verify(place, unit, limits)
+        except SandboxdError:
+            if tree.exists(directory):
+                raise
+        job.keep_oom_group(directory)
+
+    def keep_oom_group(self, place: Place) -> None:
+        """See cgroup.job: of all scopes of one sandbox."""
+        for unit in place.scopes:
+            job.keep_oom_group(os.path.join(place.directory, unit))
 
     async def collect(self, place: Place, unit: str) -> None:
         """Return when a scope whose processes ended is gone, by force if it stays."""

@@ -68,6 +68,10 @@ class Slices:
 
     # -- the parent
 
+    def places(self) -> list[Place]:
+        """Of all sandboxes."""
+        return list(self._places.values())
+
     async def open_parent(self) -> None:
         """Start it, or set its limit where an earlier daemon left it; read back."""
         unit = self._names.parent_slice

@@ -61,7 +61,8 @@ class Control:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
+        except OSError:
+            # Nobody any more, or no memory for it in a full cgroup: poll tells again.
             return
         if records.peer_uid(connection) != os.getuid():
             connection.close()

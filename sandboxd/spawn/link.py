@@ -114,10 +114,6 @@ class ShimLink:
         """Let it go on."""
         await self._order({"op": "thaw"}, "thawed")
 
-    async def scope_changed(self) -> None:
-        """Tell it that its scope's properties were set anew."""
-        self._packets.send({"op": "scope-changed"})
-
     async def ended(self) -> Facts | None:
         """Wait for the end: the record, or None when the shim died without one."""
         if await self._wait_for(("ended",), None) is None:

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
+
+from sandboxd.spawn.patience import patiently
 
 _CHUNK = 64 * 1024
 
@@ -45,7 +48,7 @@ class OutputStream:
         view = memoryview(data)
         try:
             while view:
-                written = os.write(self._spool, view)
+                written = patiently(partial(os.write, self._spool, view))
                 self.size_bytes += written
                 view = view[written:]
         except OSError as exc:

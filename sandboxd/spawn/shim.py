@@ -21,7 +21,9 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
+from functools import partial
 from typing import Any, NoReturn
 
 from sandboxd.cgroup import counters
@@ -31,6 +33,7 @@ from sandboxd.spawn import records
 from sandboxd.spawn.child import ChildFailed, start_child
 from sandboxd.spawn.control import Control
 from sandboxd.spawn.ending import Ending
+from sandboxd.spawn.patience import patiently
 from sandboxd.spawn.pump import InputFeed, OutputStream
 from sandboxd.spawn.supervised import evidence_of
 from sandboxd.spawn.tree import (
@@ -56,6 +59,9 @@ def run(
     try:
         Shim(spec, listener, stdin_fd, pid_namespace=pid_namespace).live()
         status = 0
+    except Exception as exc:
+        # The one trace of what the daemon can only call LOST; it goes to the spawner's log.
+        sys.excepthook(type(exc), exc, exc.__traceback__)
     finally:
         os._exit(status)
 
@@ -213,7 +219,8 @@ class Shim:
                 self._ending.conclude("exited")
         elif fd == self._memory_events_fd:
             # The read arms the next notification (kernfs), so it comes before the judgement.
-            if counters.parse_keys(os.pread(fd, 4096, 0).decode())["oom_kill"] > 0:
+            text = patiently(lambda: os.pread(fd, 4096, 0)).decode()
+            if counters.parse_keys(text)["oom_kill"] > 0:
                 self._ending.conclude("oom")
         else:
             for order in self._control.handle(fd, events):
@@ -249,9 +256,6 @@ class Shim:
                 self._tree.thaw()
                 self._ending.thaw(time.monotonic())
                 self._control.send({"event": "thawed"})
-            case "scope-changed" if self._scope is not None:
-                # SetUnitProperties on a scope writes OOMPolicy's own value again (systemd 257).
-                job_cgroup.set_oom_group(self._scope)
 
     def _poll_milliseconds(self) -> int | None:
         wait = self._ending.wait_seconds(time.monotonic())
@@ -263,7 +267,8 @@ class Shim:
 
     def _check_cpu_time(self) -> None:
         if self._spec["cpu_seconds"] is not None and self._scope is not None:
-            used = counters.key(self._scope, "cpu.stat", "usage_usec") or 0
+            scope = self._scope
+            used = patiently(lambda: counters.key(scope, "cpu.stat", "usage_usec")) or 0
             if used / 1e6 >= self._spec["cpu_seconds"]:
                 self._ending.conclude("cpu_time")
 
@@ -295,10 +300,13 @@ class Shim:
             "largest_process": largest_child_bytes(),
             "streams": [stream.facts() for stream in self._outputs],
             "baseline": self._baseline,
-            "counters": counters.final(self._scope) if self._scope is not None else None,
-            **({} if self._scope is not None else evidence_of(self._spec)),
+            "counters": None,
         }
-        records.write_record(self._directory, record)
+        if self._scope is not None:
+            record["counters"] = patiently(partial(counters.final, self._scope))
+        else:
+            record |= evidence_of(self._spec)
+        patiently(lambda: records.write_record(self._directory, record))
         self._control.send({"event": "ended"})
 
     def _drain(self) -> None:

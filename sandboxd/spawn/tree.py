@@ -13,8 +13,10 @@ import resource
 import signal
 import time
 from contextlib import suppress
+from functools import partial
 
 from sandboxd.cgroup import job as job_cgroup
+from sandboxd.spawn.patience import patiently
 
 _PASS_SECONDS = 0.0005
 _BLOCK_BYTES = 512
@@ -65,9 +67,7 @@ class Tree:
         self._killing = True
         deadline = time.monotonic() + timeout_seconds
         while True:
-            if self._job is not None:
-                job_cgroup.kill(self._job)
-            self.signal(signal.SIGKILL)
+            self._kill_once()
             if not self.reap():
                 return True
             if time.monotonic() > deadline:
@@ -75,17 +75,23 @@ class Tree:
             # The dying need the processor that a busy loop would take from them.
             time.sleep(_PASS_SECONDS)
 
+    def _kill_once(self) -> None:
+        if self._job is not None:
+            patiently(partial(job_cgroup.kill, self._job))
+        patiently(partial(self.signal, signal.SIGKILL))
+
     def freeze(self, *, timeout_seconds: float) -> bool:
         """Stop every process; whether all are known to stand still."""
         if self._job is not None:
-            return job_cgroup.freeze(self._job, timeout_seconds=timeout_seconds)
+            freeze = partial(job_cgroup.freeze, self._job, timeout_seconds=timeout_seconds)
+            return patiently(freeze)
         self.signal(signal.SIGSTOP)
         return True
 
     def thaw(self) -> None:
         """Let every process go on."""
         if self._job is not None:
-            job_cgroup.thaw(self._job)
+            patiently(partial(job_cgroup.thaw, self._job))
         else:
             self.signal(signal.SIGCONT)
 

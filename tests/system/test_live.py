@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.harness import Daemon
 from tests.system import host
 
+HOLD = "kept = bytearray(b'x' * 4096) * 25600; print('held', flush=True)"
 TICK = "while :; do echo tick; sleep 0.05; done"
 
 
@@ -33,9 +36,28 @@ def test_limits_rise_and_fall_together(daemon: Daemon, sandbox: Any) -> None:
     assert shown["limits"]["memory_bytes"] == 96 << 20
 
 
+@pytest.mark.timeout(600)
+def test_no_verdict_is_lost_when_a_limit_falls_below_use(
+    daemon: Daemon, soak_count: Callable[[int], int]
+) -> None:
+    """The cgroup is over its limit with nothing left to kill: every open of the shim can fail."""
+    argv = ["python3", "-c", f"import time; {HOLD}; time.sleep(1000)"]
+    verdicts = []
+    for _ in range(soak_count(100)):
+        sandbox = daemon.create(limits={"memory_bytes": "256M"})
+        running = daemon.execute(sandbox["id"], argv, wait=False)
+        target = f"/v1/sandboxes/{sandbox['id']}"
+        state = f"{target}/executions/{running['id']}"
+        host.until(partial(_has_output, daemon, state), 60)
+        daemon.ok("PATCH", target, {"limits": {"memory_bytes": "50M"}, "force": True})
+        ended = daemon.wait(running)
+        verdicts.append((ended["status"], ended["limit_owner"]))
+        daemon.release(sandbox["id"])
+    assert set(verdicts) == {("OOM_KILLED", "sandbox")}
+
+
 def test_lowering_below_use_is_refused(daemon: Daemon, sandbox: Any) -> None:
-    code = "kept = bytearray(b'x' * 4096) * 25600; print('held', flush=True); input()"
-    argv = ["python3", "-c", f"import time; {code.replace('input()', 'time.sleep(1000)')}"]
+    argv = ["python3", "-c", f"import time; {HOLD}; time.sleep(1000)"]
     running = daemon.execute(sandbox["id"], argv, wait=False)
     target = f"/v1/sandboxes/{sandbox['id']}"
     state = f"{target}/executions/{running['id']}"
@@ -60,7 +82,7 @@ def test_systemd_reloads_under_work(daemon: Daemon, sandbox: Any, verb: str) -> 
     subprocess.run(["systemctl", verb], check=True, timeout=120)
     # systemctl comes back before systemd does: it cannot be asked just now.
     assert daemon.execute(sandbox["id"], ["echo", "on"])["stdout"] == "on\n"
-    assert [(scope / name).read_text() for name in files] == before
+    host.until(lambda: [(scope / name).read_text() for name in files] == before, 10)
     target = f"/v1/sandboxes/{sandbox['id']}/executions/{running['id']}"
     size = daemon.ok("GET", target)["stdout_bytes"]
     host.until(lambda: daemon.ok("GET", target)["stdout_bytes"] > size)
@@ -109,6 +131,10 @@ def test_suspend_stops_output_and_kill_works(daemon: Daemon, sandbox: Any) -> No
     assert killed["status"] == "KILLED"
     assert time.monotonic() - started < 5
     assert daemon.ok("GET", target)["state"] == "suspended"
+
+
+def _has_output(daemon: Daemon, execution: str) -> bool:
+    return bool(daemon.ok("GET", execution)["stdout_bytes"])
 
 
 def _stands_still(path: Any) -> int | None:

@@ -70,8 +70,21 @@ NOT_FOR_ENGINE = re.compile(
 # Every execution pays for what the spawner and the shim import.
 LEAN = ("spawn.spawner", "spawn.shim")
 STDLIB_FOR_LEAN = {
-    *("collections", "contextlib", "ctypes", "dataclasses", "enum", "errno", "fcntl", "gc"),
-    *("json", "math", "os", "re", "resource", "select", "signal", "socket", "stat", "struct"),
+    *("collections", "contextlib", "ctypes", "dataclasses", "enum", "errno", "fcntl"),
+    *(
+        "functools",
+        "gc",
+        "json",
+        "math",
+        "os",
+        "re",
+        "resource",
+        "select",
+        "signal",
+        "socket",
+        "stat",
+        "struct",
+    ),
     *("sys", "time", "typing"),
 }
 

@@ -100,9 +100,6 @@ class FakeShim:
     async def thaw(self) -> None:
         self.frozen = False
 
-    async def scope_changed(self) -> None:
-        self.orders.append("scope-changed")
-
     async def ended(self) -> Facts | None:
         return await asyncio.shield(self.end)
 
