@@ -12,6 +12,8 @@ import os
 import select
 import time
 
+from sandboxd.cgroup import counters
+
 NAME = "job"
 
 
@@ -40,10 +42,10 @@ def set_oom_group(scope: str) -> None:
 def keep_oom_group(scope: str) -> None:
     """Set it again where systemd 257 wrote OOMPolicy's own value: with any change of the scope's
     properties, and with the first start beside it after a daemon-reload."""
+    if counters.read_number(scope, "memory.oom.group") != 0:
+        return
     try:
-        with open(os.path.join(scope, "memory.oom.group"), "r+", encoding="ascii") as file:
-            if file.read().strip() == "0":
-                file.write("1")
+        set_oom_group(scope)
     except OSError as exc:
         # kernfs: the scope ended before or since the open.
         if exc.errno not in {errno.ENOENT, errno.ENODEV}:
