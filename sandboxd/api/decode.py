@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from aiohttp import web
@@ -24,17 +25,10 @@ async def read_body(request: web.BaseRequest, model: type[M], max_bytes: int) ->
 
     Raises UnsupportedMediaType, RequestTooLarge and InvalidRequest.
     """
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType(
-            "cannot read the body: compressed bodies are not taken",
-            hint="leave Content-Encoding out",
-        )
+    _check_encoding(request)
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # What was sent so far is no part of the answer: else aiohttp takes it for begun.
-        request.writer.output_size = 0
+    await _continue(request)
     body = await _read_bounded(request, max_bytes)
     if not body:
         return validate(model, b"{}")
@@ -44,6 +38,35 @@ async def read_body(request: web.BaseRequest, model: type[M], max_bytes: int) ->
             hint="send JSON with Content-Type: application/json",
         )
     return validate(model, body)
+
+
+async def body_chunks(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """A raw body as it arrives, in pieces of at most 128 KiB; the client is held up meanwhile.
+
+    Raises UnsupportedMediaType, and InvalidRequest for a body that breaks off.
+    """
+    _check_encoding(request)
+    await _continue(request)
+    try:
+        while chunk := await request.content.readany():
+            yield chunk
+    except web.RequestPayloadError as exc:
+        raise InvalidRequest("cannot read the body: it is broken") from exc
+
+
+def _check_encoding(request: web.BaseRequest) -> None:
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType(
+            "cannot read the body: compressed bodies are not taken",
+            hint="leave Content-Encoding out",
+        )
+
+
+async def _continue(request: web.BaseRequest) -> None:
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # What was sent so far is no part of the answer: else aiohttp takes it for begun.
+        request.writer.output_size = 0
 
 
 async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:

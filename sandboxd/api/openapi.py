@@ -34,6 +34,7 @@ _REQUEST_ID = {"X-Request-Id": {"schema": {"type": "string", "pattern": ID_PATTE
 # What any route can answer: they come from the layer around the handlers.
 _COMMON = (errors.InvalidRequest, errors.MethodNotAllowed, errors.InternalError)
 _BODY = (errors.RequestTooLarge, errors.UnsupportedMediaType)
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
 def document(routes: Iterable[AnyRoute]) -> bytes:
@@ -78,7 +79,9 @@ def _operation(route: AnyRoute, schemas: dict[str, Any]) -> dict[str, Any]:
         + _query_parameters(route.query, schemas),
         "responses": _successes(route) | _errors(route),
     }
-    if route.body is not Nothing:
+    if route.streams_body:
+        operation["requestBody"] = {"required": True, "content": {"*/*": _BYTES}}
+    elif route.body is not Nothing:
         operation["requestBody"] = {
             "required": any(field.is_required() for field in route.body.model_fields.values()),
             "content": _json(route.body),
@@ -101,7 +104,7 @@ def _successes(route: AnyRoute) -> dict[str, Any]:
     if route.answer is not None:
         content = _json(route.answer)
     elif route.raw_type is not None:
-        content = {route.raw_type: {"schema": {"type": "string", "format": "binary"}}}
+        content = {route.raw_type: _BYTES}
     return {
         str(status): _response(description, content)
         for status, description in route.statuses.items()
@@ -112,7 +115,9 @@ def _errors(route: AnyRoute) -> dict[str, Any]:
     raised: list[type[errors.SandboxdError]] = [*_COMMON, *route.errors]
     if route.access is not Access.ANYONE:
         raised.append(errors.AccessDenied)
-    if route.body is not Nothing:
+    if route.streams_body:
+        raised.append(errors.UnsupportedMediaType)
+    elif route.body is not Nothing:
         raised.extend(_BODY)
     by_status: dict[int, list[str]] = {}
     for error in raised:

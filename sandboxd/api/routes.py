@@ -57,7 +57,8 @@ class Route(Generic[B, Q]):
     """One method of one path, with everything a client may want to know about it.
 
     statuses: what success answers, with a word on each. errors: what this route can answer
-    beyond what every route can. answer: None = no JSON body.
+    beyond what every route can. answer: None = no JSON body. streams_body: the handler reads the
+    body itself, raw bytes of any length and type (api/decode.py, `body_chunks`).
     """
 
     method: str
@@ -72,6 +73,7 @@ class Route(Generic[B, Q]):
     access: Access = Access.CALLER
     max_body_bytes: int = SMALL_BODY_BYTES
     raw_type: str | None = None
+    streams_body: bool = False
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from sandboxd.api.work import Work
 from sandboxd.errors import AccessDenied, MethodNotAllowed, RouteNotFound, SandboxdError
 from sandboxd.model import Caller
 from sandboxd.names import new_id
+from sandboxd.wire.requests import NOTHING, Request
 
 logger = logging.getLogger(__name__)
 # A burst of clients waits in the kernel instead of getting EAGAIN.
@@ -117,7 +118,10 @@ class Api:
         caller = self._authorize(route, connection)
         sandbox, execution = check_parameters(parameters)
         query = read_query(request, route.query)
-        body = await read_body(request, route.body, route.max_body_bytes)
+        if route.streams_body:
+            body: Request = NOTHING
+        else:
+            body = await read_body(request, route.body, route.max_body_bytes)
         call = Call(
             self._engine, self._work, caller, body, query, sandbox, execution, request, request_id
         )

@@ -204,6 +204,9 @@ class Nothing(Request):
     """No body, or no query."""
 
 
+NOTHING = Nothing()
+
+
 def _whole(minimum: int, maximum: int) -> BeforeValidator:
     def check(value: object) -> int:
         if not isinstance(value, str) or not value.isascii() or not value.isdigit():
