@@ -21,6 +21,7 @@ from sandboxd.policy import (
     DEFAULT_UID_FIRST,
     MIN_MEMORY_BYTES,
     Budget,
+    CallerQuota,
     LimitPolicy,
 )
 from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
@@ -68,6 +69,9 @@ class Config(BaseModel):
     open_files: _Count = 1024
     admin_group: str | None = None
     max_executions: _Count = 64
+    max_sandboxes_per_caller: _Count | None = None
+    max_memory_bytes_per_caller: _Bytes | None = None
+    max_executions_per_caller: _Count | None = None
     max_memory_bytes: _Bytes | None = None
     max_cpus: _Cpus | None = None
     max_pids: _Count | None = 32768
@@ -84,6 +88,14 @@ class Config(BaseModel):
     retention_output_bytes: _Bytes = 2 << 30
     uid_first: _Count = DEFAULT_UID_FIRST
     uid_count: Annotated[int, Field(ge=1, le=1 << 20)] = DEFAULT_UID_COUNT
+
+    def caller_quota(self) -> CallerQuota:
+        """What all sandboxes of one owner may be together."""
+        return CallerQuota(
+            sandboxes=self.max_sandboxes_per_caller,
+            memory_bytes=self.max_memory_bytes_per_caller,
+            executions=self.max_executions_per_caller,
+        )
 
     def limit_policy(self, budget: Budget) -> LimitPolicy:
         """Defaults and maxima. Raises ConfigError when the default memory does not fit."""

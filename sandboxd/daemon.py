@@ -39,6 +39,7 @@ from sandboxd.engine.registry import Registry
 from sandboxd.engine.requests import IsolationReport
 from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation.uids import CallerUid, UidRange
+from sandboxd.keys import DiskKeys
 from sandboxd.model import Isolation, Network
 from sandboxd.names import UnitNames
 from sandboxd.policy import Budget, LimitPolicy
@@ -162,7 +163,7 @@ class _Daemon:
                 workspaces=directories,
                 uids=self._uids(instance_id),
                 store=DiskStore(self._state),
-                registry=Registry(budget),
+                registry=Registry(budget, self._settings.caller_quota()),
                 tasks=tasks,
             )
             engine = Engine(context)
@@ -178,7 +179,10 @@ class _Daemon:
         gid = group_id(self._settings.admin_group)
         handed = notify.listen_sockets(self._notifier)
         sockets = handed or [listen(self._socket, gid=gid)]
-        async with serving(engine, sockets, admin_gids=() if gid is None else (gid,)):
+        keys = DiskKeys(self._state)
+        keys.open()
+        admin_gids = () if gid is None else (gid,)
+        async with serving(engine, sockets, keys=keys, admin_gids=admin_gids):
             watchdog = asyncio.create_task(self._feed_watchdog())
             self._tell_ready(f"{chosen.scheme.name} scheme: {chosen.scheme.reason}")
             try:

@@ -6,7 +6,8 @@ SandboxdError
 │   ├── LimitTooSmall, LimitTooLarge, LimitUnsupported, IsolationUnsupported
 │   ├── RouteNotFound, MethodNotAllowed, UnsupportedMediaType, RequestTooLarge
 ├── NotFound: SandboxNotFound, ExecutionNotFound
-├── Conflict: SandboxSuspended, SandboxReleased, ExecutionFinished, LimitBelowUsage, NameInUse
+├── Conflict: SandboxSuspended, SandboxReleased, ExecutionFinished, LimitBelowUsage, NameInUse,
+│   IdempotencyKeyReused
 ├── AccessDenied
 ├── ExecutionNotStarted
 ├── QuotaExceeded: ExecutionLimitReached
@@ -164,6 +165,12 @@ class NameInUse(Conflict):
     """Raised when the owner has a live sandbox of this name."""
 
     code = "NAME_IN_USE"
+
+
+class IdempotencyKeyReused(Conflict):
+    """Raised when an Idempotency-Key comes with another request than the first time."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
 
 
 class ExecutionNotStarted(SandboxdError):

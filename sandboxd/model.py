@@ -250,6 +250,8 @@ class Sandbox:
     expires_monotonic: float | None = None
     idle_timeout_seconds: float | None = None
     is_one_shot: bool = False
+    # The request that made it: a retry of the same request finds it by this.
+    request_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -273,6 +275,7 @@ class Execution:
     leftovers_killed: int = 0
     unkillable: bool = False
     failure: str | None = None
+    request_id: str | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -13,6 +13,7 @@ from sandboxd.errors import (
     LimitTooLarge,
     LimitTooSmall,
     LimitUnsupported,
+    QuotaExceeded,
 )
 from sandboxd.model import SANDBOX_LIMITS, EnforcedBy, Enforcement, LimitChanges, Limits
 from sandboxd.quantity import format_bytes
@@ -94,6 +95,29 @@ def check_required(
                 hint="see `sandboxctl doctor` for what this host lacks",
                 details={"limit": name, "enforced_by": held.by.value, "detail": held.detail},
             )
+
+
+@dataclass(frozen=True, slots=True)
+class CallerQuota:
+    """What all sandboxes of one owner may be together; None = no such bound."""
+
+    sandboxes: int | None = None
+    memory_bytes: int | None = None
+    executions: int | None = None
+
+    def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
+        """Raise QuotaExceeded when `asked` more of a field of this do not fit."""
+        bound = getattr(self, what)
+        if bound is None or used + asked <= bound:
+            return
+        named = what.removesuffix("_bytes")
+        show = format_bytes if what == "memory_bytes" else str
+        raise QuotaExceeded(
+            f"cannot give uid {owner_uid} more {named}: {show(used)} of {show(bound)} are in use, "
+            f"and {show(asked)} more were asked for",
+            hint="release a sandbox or wait for an execution to end",
+            details={"quota": what, "maximum": bound, "used": used, "asked": asked},
+        )
 
 
 @dataclass(frozen=True, slots=True)

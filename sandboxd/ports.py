@@ -294,3 +294,19 @@ class Store(Protocol):
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Everything that is there; unreadable records are reported and set aside."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptKey:
+    """An Idempotency-Key of one caller. status: of the first answer, None while there is none.
+
+    at: when it came, then when it was answered, in seconds of the wall clock.
+    """
+
+    uid: int
+    name: str
+    fingerprint: str
+    request_id: str
+    at: float
+    status: int | None = None
+    size_bytes: int = 0

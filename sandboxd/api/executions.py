@@ -23,7 +23,9 @@ from sandboxd.wire.requests import (
 
 async def start_execution(call: Call[StartExecution, Nothing]) -> Reply:
     """Start a command; wait for its end unless told not to."""
-    request = ExecutionRequest(command=call.body.decode(), limits=call.body.changes())
+    request = ExecutionRequest(
+        command=call.body.decode(), limits=call.body.changes(), origin=call.origin
+    )
     start = call.engine.start_execution(call.caller, call.sandbox, request)
     return await _started(call, await call.work.finish(start), waits=call.body.waits)
 
@@ -40,8 +42,9 @@ async def run(call: Call[Run, Nothing]) -> Reply:
         isolation=body.isolation,
         network=body.network,
         metadata=body.metadata or {},
+        origin=call.origin,
     )
-    execution = ExecutionRequest(command=body.decode(), limits=execution_limits)
+    execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
     start = call.engine.run(call.caller, sandbox, execution)
     return await _started(call, await call.work.finish(start), waits=body.waits)
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from sandboxd import __version__, errors
+from sandboxd.api import replays
 from sandboxd.api.responses import status_of
 from sandboxd.api.routes import Access, AnyRoute
 from sandboxd.names import ID_PATTERN, NAME_PATTERN
@@ -35,6 +36,15 @@ _REQUEST_ID = {"X-Request-Id": {"schema": {"type": "string", "pattern": ID_PATTE
 _COMMON = (errors.InvalidRequest, errors.MethodNotAllowed, errors.InternalError)
 _BODY = (errors.RequestTooLarge, errors.UnsupportedMediaType)
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
+# What an Idempotency-Key may add, on every POST.
+_KEYED = (errors.IdempotencyKeyReused, errors.QuotaExceeded, errors.HostDiskFull, errors.Draining)
+_KEY_PARAMETER = {
+    "name": replays.HEADER,
+    "in": "header",
+    "required": False,
+    "description": "a retry with the same key gets the first answer, for 10 minutes after it",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+}
 
 
 def document(routes: Iterable[AnyRoute]) -> bytes:
@@ -76,7 +86,8 @@ def _operation(route: AnyRoute, schemas: dict[str, Any]) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, **_PARAMETERS[name]}
             for name in route.parameters
         ]
-        + _query_parameters(route.query, schemas),
+        + _query_parameters(route.query, schemas)
+        + ([_KEY_PARAMETER] if route.takes_key else []),
         "responses": _successes(route) | _errors(route),
     }
     if route.streams_body:
@@ -119,6 +130,8 @@ def _errors(route: AnyRoute) -> dict[str, Any]:
         raised.append(errors.UnsupportedMediaType)
     elif route.body is not Nothing:
         raised.extend(_BODY)
+    if route.takes_key:
+        raised.extend(_KEYED)
     by_status: dict[int, list[str]] = {}
     for error in raised:
         by_status.setdefault(status_of(error), []).append(error.code)

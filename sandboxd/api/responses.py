@@ -56,18 +56,37 @@ def status_of(error: type[errors.SandboxdError]) -> int:
     return next(STATUS[base] for base in error.__mro__ if base in STATUS)
 
 
-def reply_response(reply: Reply) -> web.Response:
-    """A handler's answer as HTTP."""
-    if reply.answer is None:
-        return web.Response(status=reply.status, headers=reply.headers)
-    # A MiB of output may be six in JSON, and each copy of it is memory: no text in between, and a
-    # file, of which the transport gets a piece when it has room for it.
-    body = io.BytesIO(to_json(reply.answer))
-    return web.Response(status=reply.status, body=body, content_type=_JSON, headers=reply.headers)
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An answer as it goes out; body: JSON, or nothing at all."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> web.Response:
+        """As HTTP."""
+        if not self.body:
+            return web.Response(status=self.status, headers=self.headers)
+        # A file, of which the transport gets a piece when it has room for it.
+        body = io.BytesIO(self.body)
+        return web.Response(status=self.status, body=body, content_type=_JSON, headers=self.headers)
+
+
+def send_reply(reply: Reply) -> Sent:
+    """A handler's answer."""
+    # A MiB of output may be six in JSON, and each copy of it is memory: no text in between.
+    body = b"" if reply.answer is None else to_json(reply.answer)
+    return Sent(reply.status, body, reply.headers)
 
 
 def error_response(error: errors.SandboxdError, request_id: str) -> web.Response:
     """An error as HTTP."""
+    return send_error(error, request_id).response()
+
+
+def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
+    """The answer that an error is."""
     status = status_of(type(error))
     headers = {}
     if status == 503:
@@ -83,7 +102,7 @@ def error_response(error: errors.SandboxdError, request_id: str) -> web.Response
         "request_id": request_id,
     }
     text = json.dumps({"error": body}, default=str, allow_nan=False)
-    return web.Response(status=status, text=text, content_type=_JSON, headers=headers)
+    return Sent(status, text.encode(), headers)
 
 
 def internal_error(exc: Exception, request_id: str, what: str) -> web.Response:

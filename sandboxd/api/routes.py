@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from sandboxd.api.engine_port import Engine
 from sandboxd.api.responses import Reply
 from sandboxd.api.work import Work
+from sandboxd.engine.requests import Origin
 from sandboxd.errors import ExecutionNotFound, SandboxdError, SandboxNotFound
 from sandboxd.model import Caller
 from sandboxd.names import is_id, is_name
@@ -47,6 +48,7 @@ class Call(Generic[B, Q]):
     execution: str
     request: web.BaseRequest
     request_id: str
+    origin: Origin
 
 
 Handler = Callable[[Call[B, Q]], Awaitable[Reply | web.StreamResponse]]
@@ -79,6 +81,11 @@ class Route(Generic[B, Q]):
     def __post_init__(self) -> None:
         expression = _PARAMETER.sub(r"(?P<\1>[^/]+)", self.path)
         object.__setattr__(self, "pattern", re.compile(expression))
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether an Idempotency-Key makes a retry safe."""
+        return self.method == "POST" and not self.streams_body
 
     @property
     def parameters(self) -> list[str]:

@@ -26,6 +26,7 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
         metadata=body.metadata or {},
         lifetime_seconds=body.timeout_seconds,
         idle_timeout_seconds=body.idle_timeout_seconds,
+        origin=call.origin,
     )
     sandbox = await call.work.finish(call.engine.create_sandbox(call.caller, request))
     return Reply(201, SandboxAnswer.of(sandbox))

@@ -8,22 +8,31 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 from aiohttp import web
 
-from sandboxd.api import openapi
+from sandboxd.api import openapi, replays
 from sandboxd.api.connection import Connection, ConnectionFactory
-from sandboxd.api.decode import read_body, read_query
+from sandboxd.api.decode import read_body, read_query, validate
 from sandboxd.api.engine_port import Engine
 from sandboxd.api.peer import NOBODY
-from sandboxd.api.responses import Reply, error_response, internal_error, reply_response
+from sandboxd.api.responses import Reply, Sent, error_response, internal_error, send_reply
 from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters
 from sandboxd.api.table import ROUTES
 from sandboxd.api.work import Work
-from sandboxd.errors import AccessDenied, MethodNotAllowed, RouteNotFound, SandboxdError
+from sandboxd.engine.requests import Origin
+from sandboxd.errors import (
+    AccessDenied,
+    InvalidRequest,
+    MethodNotAllowed,
+    RouteNotFound,
+    SandboxdError,
+)
 from sandboxd.model import Caller
 from sandboxd.names import new_id
-from sandboxd.wire.requests import NOTHING, Request
+from sandboxd.wire.requests import NOTHING
 
 logger = logging.getLogger(__name__)
 # A burst of clients waits in the kernel instead of getting EAGAIN.
@@ -36,7 +45,11 @@ _OPENAPI_PATH = "/openapi.json"
 
 @asynccontextmanager
 async def serving(
-    engine: Engine, sockets: Iterable[socket.socket], *, admin_gids: Collection[int] = ()
+    engine: Engine,
+    sockets: Iterable[socket.socket],
+    *,
+    keys: replays.Keys,
+    admin_gids: Collection[int] = (),
 ) -> AsyncIterator[None]:
     """Serve the API on listening Unix sockets while the context is open; closes them at its end.
 
@@ -45,7 +58,7 @@ async def serving(
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
         work = Work(tasks)
-        api = Api(engine, work, admin_gids)
+        api = Api(engine, work, replays.Replays(keys, work), admin_gids)
         runner = web.ServerRunner(
             ConnectionFactory(api.handle), shutdown_timeout=_CONNECTION_GRACE_SECONDS
         )
@@ -81,9 +94,16 @@ async def _stop_accepting(listeners: Iterable[socket.socket]) -> None:
 class Api:
     """From a request to its answer."""
 
-    def __init__(self, engine: Engine, work: Work, admin_gids: Collection[int]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        work: Work,
+        once: replays.Replays,
+        admin_gids: Collection[int],
+    ) -> None:
         self._engine = engine
         self._work = work
+        self._replays = once
         self._admin_gids = frozenset(admin_gids)
         self._document: bytes | None = None
 
@@ -104,7 +124,7 @@ class Api:
         finally:
             connection.request_finished()
         if not response.prepared:
-            response.headers["X-Request-Id"] = request_id
+            response.headers.setdefault("X-Request-Id", request_id)
         _log(request, connection, response.status, request_id)
         return response
 
@@ -118,15 +138,40 @@ class Api:
         caller = self._authorize(route, connection)
         sandbox, execution = check_parameters(parameters)
         query = read_query(request, route.query)
-        if route.streams_body:
-            body: Request = NOTHING
-        else:
-            body = await read_body(request, route.body, route.max_body_bytes)
+        sent = b"" if route.streams_body else await read_body(request, route.max_body_bytes)
         call = Call(
-            self._engine, self._work, caller, body, query, sandbox, execution, request, request_id
+            engine=self._engine,
+            work=self._work,
+            caller=caller,
+            body=NOTHING if route.streams_body else validate(route.body, sent),
+            query=query,
+            sandbox=sandbox,
+            execution=execution,
+            request=request,
+            request_id=request_id,
+            origin=Origin(request_id),
         )
+        key = request.headers.get(replays.HEADER)
+        if key is not None and request.method == "POST":
+            if not route.takes_key:
+                raise InvalidRequest.field(
+                    replays.HEADER, "not taken here: the body is a stream, and is not kept"
+                )
+            return await self._respond_once(route, call, key, sent)
         answer = await route.handler(call)
-        return reply_response(answer) if isinstance(answer, Reply) else answer
+        return send_reply(answer).response() if isinstance(answer, Reply) else answer
+
+    async def _respond_once(
+        self, route: AnyRoute, call: Call[Any, Any], key: str, body: bytes
+    ) -> web.Response:
+        async def serve(origin: Origin) -> Sent:
+            answer = await route.handler(replace(call, origin=origin))
+            assert isinstance(answer, Reply)
+            return send_reply(answer)
+
+        fingerprint = replays.fingerprint_of(call.request, body)
+        sent = await self._replays.respond(call.caller, key, fingerprint, call.request_id, serve)
+        return sent.response()
 
     def _authorize(self, route: AnyRoute, connection: Connection) -> Caller:
         peer = connection.peer

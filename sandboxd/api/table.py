@@ -33,6 +33,7 @@ _NEW_EXECUTION = (
     errors.SandboxReleased,
     errors.ExecutionNotStarted,
     errors.ExecutionLimitReached,
+    errors.QuotaExceeded,
     errors.HostDiskFull,
     errors.Draining,
     *_SCHEME,
@@ -63,7 +64,7 @@ ROUTES: tuple[AnyRoute, ...] = (
         statuses={200: "the sandbox as it is now"},
         errors=(
             *_LIMITS, errors.SandboxNotFound, errors.SandboxReleased, errors.LimitBelowUsage,
-            errors.CapacityExceeded, errors.HostDiskFull, *_SCHEME,
+            errors.QuotaExceeded, errors.CapacityExceeded, errors.HostDiskFull, *_SCHEME,
         ),
         max_body_bytes=1 << 20,
     ),

@@ -10,7 +10,7 @@ from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
-from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, HostReport, Origin, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import OperationTimedOut
@@ -46,6 +46,8 @@ class Engine:
 
     async def create_sandbox(self, caller: Caller, request: SandboxRequest) -> Sandbox:
         """Make a sandbox of the caller's."""
+        if (made := self._made_before(caller, request.origin)) is not None:
+            return made.sandbox
         return (await self._sandboxes.create(caller, request)).sandbox
 
     def get_sandbox(self, caller: Caller, ref: str) -> Sandbox:
@@ -102,6 +104,10 @@ class Engine:
         self, caller: Caller, ref: str, request: ExecutionRequest
     ) -> Execution:
         """Start a command; returns once its exec succeeded."""
+        if request.origin is not None and request.origin.is_retry:
+            before = self._context.registry.find(caller, ref).made_by(request.origin.request_id)
+            if before is not None:
+                return self._seen(before)
         live = self._context.registry.find_usable(caller, ref)
         return (await self._executions.start(live, request)).execution
 
@@ -109,6 +115,9 @@ class Engine:
         self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
     ) -> Execution:
         """Start a command in a sandbox that lives as long as it does."""
+        before = self._made_before(caller, sandbox.origin)
+        if before is not None and before.executions:
+            return self._seen(next(iter(before.executions.values())))
         live = await self._sandboxes.create(caller, sandbox, one_shot=True)
         try:
             begun = await self._executions.start(live, execution)
@@ -191,6 +200,11 @@ class Engine:
             cgroup_detail=settings.cgroup_detail,
             missing=settings.missing,
         )
+
+    def _made_before(self, caller: Caller, origin: Origin | None) -> LiveSandbox | None:
+        if origin is None or not origin.is_retry:
+            return None
+        return self._context.registry.made_by(caller, origin.request_id)
 
     def _find(self, caller: Caller, ref: str, execution_id: str) -> LiveExecution:
         return self._context.registry.find(caller, ref).execution(execution_id)

@@ -139,6 +139,7 @@ class Executions:
                 hint="wait for one to end, or use another sandbox",
                 details={"maximum": maximum},
             )
+        self._context.registry.check_quota(live.sandbox.owner_uid, executions=1)
         live.starting += 1
         live.used_monotonic = self._context.clock.monotonic()
         try:
@@ -161,6 +162,7 @@ class Executions:
             enforcement=context.scheme.enforcement(limits),
             created_at=context.clock.now(),
             unit=context.scheme.execution_unit(sandbox.id, execution_id),
+            request_id=None if request.origin is None else request.origin.request_id,
         )
 
     async def _launch(self, live: LiveSandbox, begun: LiveExecution, undo: AsyncExitStack) -> Shim:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sandboxd.errors import ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, Execution, Sandbox, SandboxState
-from sandboxd.policy import Budget
+from sandboxd.policy import Budget, CallerQuota
 from sandboxd.ports import Shim
 
 _OVER = (SandboxState.RELEASED, SandboxState.FAILED)
@@ -58,6 +58,13 @@ class LiveSandbox:
         """Executions whose command may run."""
         return [live for live in self.executions.values() if live.shim is not None]
 
+    def made_by(self, request_id: str) -> LiveExecution | None:
+        """What an earlier sending of the same request started."""
+        for running in self.executions.values():
+            if running.execution.request_id == request_id:
+                return running
+        return None
+
     def execution(self, execution_id: str) -> LiveExecution:
         """One execution. Raises ExecutionNotFound."""
         live = self.executions.get(execution_id)
@@ -72,8 +79,9 @@ class LiveSandbox:
 class Registry:
     """All sandboxes of this daemon, ended ones too while their records are kept."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, quota: CallerQuota | None = None) -> None:
         self.budget = budget
+        self.quota = quota or CallerQuota()
         self._sandboxes: dict[str, LiveSandbox] = {}
         self._reservations: list[tuple[int, int, str | None]] = []
 
@@ -114,6 +122,33 @@ class Registry:
         lives = self._sandboxes.values()
         return [live for live in lives if caller.may_see(live.sandbox.owner_uid)]
 
+    def made_by(self, caller: Caller, request_id: str) -> LiveSandbox | None:
+        """What an earlier sending of the same request made."""
+        for live in self.visible(caller):
+            if live.sandbox.request_id == request_id:
+                return live
+        return None
+
+    def check_quota(
+        self, owner_uid: int, *, sandboxes: int = 0, memory_bytes: int = 0, executions: int = 0
+    ) -> None:
+        """Raise QuotaExceeded when so much more is over the owner's share."""
+        lives = [
+            live
+            for live in self._sandboxes.values()
+            if live.sandbox.owner_uid == owner_uid and not live.is_over
+        ]
+        reserved = [memory for memory, owner, _ in self._reservations if owner == owner_uid]
+        used = {
+            "sandboxes": len(lives) + len(reserved),
+            "memory_bytes": sum(live.sandbox.limits.memory_bytes for live in lives) + sum(reserved),
+            "executions": sum(len(live.running()) + live.starting for live in lives),
+        }
+        asked = {"sandboxes": sandboxes, "memory_bytes": memory_bytes, "executions": executions}
+        for what, more in asked.items():
+            if more > 0:
+                self.quota.check(owner_uid=owner_uid, what=what, used=used[what], asked=more)
+
     @property
     def committed_bytes(self) -> int:
         """Memory promised to sandboxes, those being made included."""
@@ -123,12 +158,16 @@ class Registry:
 
     @contextmanager
     def reservation(self, owner_uid: int, name: str | None, memory_bytes: int) -> Iterator[None]:
-        """Hold a name and memory while a sandbox is made. Raises NameInUse, CapacityExceeded."""
+        """Hold a name and memory while a sandbox is made.
+
+        Raises NameInUse, QuotaExceeded, CapacityExceeded.
+        """
         if name is not None and self._has_name(owner_uid, name):
             raise NameInUse(
                 f"cannot create sandbox {name!r}: the name is in use",
                 details={"name": name},
             )
+        self.check_quota(owner_uid, sandboxes=1, memory_bytes=memory_bytes)
         self.budget.check(memory_bytes, self.committed_bytes)
         entry = (memory_bytes, owner_uid, name)
         self._reservations.append(entry)

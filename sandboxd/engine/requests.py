@@ -10,6 +10,14 @@ from sandboxd.model import Command, EnforcedBy, Enforcement, LimitChanges, Limit
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The request that asked; is_retry: it came before, and what it made then is the answer."""
+
+    request_id: str
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxRequest:
     """A sandbox as asked for; None = the server's default."""
 
@@ -23,6 +31,7 @@ class SandboxRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     lifetime_seconds: float | None = None
     idle_timeout_seconds: float | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,7 @@ class ExecutionRequest:
 
     command: Command
     limits: LimitChanges = field(default_factory=LimitChanges)
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

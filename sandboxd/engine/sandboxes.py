@@ -172,6 +172,7 @@ class Sandboxes:
             metadata=dict(request.metadata),
             unit=context.scheme.sandbox_unit(sandbox_id),
             idle_timeout_seconds=request.idle_timeout_seconds,
+            request_id=None if request.origin is None else request.origin.request_id,
         )
         if request.lifetime_seconds is not None:
             self._set_lifetime(sandbox, request.lifetime_seconds)
@@ -210,6 +211,7 @@ class Sandboxes:
                 details={"limit": "memory_bytes", "asked": limits.memory_bytes, "current": used},
             )
         if more > 0:
+            context.registry.check_quota(sandbox.owner_uid, memory_bytes=more)
             context.registry.budget.check(more, context.registry.committed_bytes)
         before = sandbox.limits
         # From here on no other request can promise the same memory.

@@ -25,7 +25,7 @@ class Layer(NamedTuple):
     may_import: tuple[str, ...]
 
 
-DOORS = ("systemd", "cgroup", "spawn", "isolation", "supervisor", "workspace", "store")
+DOORS = ("systemd", "cgroup", "spawn", "isolation", "supervisor", "workspace", "store", "keys")
 
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from sandboxd.api.server import serving
+from sandboxd.keys import DiskKeys
 from tests.unit.api.fake_engine import FakeEngine
 
 
@@ -82,9 +83,11 @@ async def served(admin_gids: Collection[int] = ()) -> AsyncIterator[Served]:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         engine = FakeEngine()
+        keys = DiskKeys(directory)
+        keys.open()
         connector = aiohttp.UnixConnector(path)
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            serving(engine, [listener], admin_gids=admin_gids),
+            serving(engine, [listener], keys=keys, admin_gids=admin_gids),
         ):
             yield Served(engine, path, session)

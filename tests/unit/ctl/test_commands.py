@@ -17,6 +17,7 @@ import pytest
 from sandboxd.api.server import serving
 from sandboxd.ctl.main import COMMANDS
 from sandboxd.errors import ExecutionNotStarted
+from sandboxd.keys import DiskKeys
 from sandboxd.model import ErrorCode, ExecutionStatus, Outcome
 from tests.unit.api.fake_engine import FakeEngine, no_room
 from tests.unit.api.harness import Served, served
@@ -162,11 +163,11 @@ async def test_a_restart_of_the_daemon_is_waited_for(tmp_path: Path) -> None:
         listener.bind(path)
         return listener
 
-    async with serving(engine, [listen()]):
+    async with serving(engine, [listen()], keys=DiskKeys(str(tmp_path))):
         process = await start(None, "run", "--", "prog", SANDBOXD_SOCKET=path)
         await engine.started.wait()
     engine.hold.set()
-    async with serving(engine, [listen()]):
+    async with serving(engine, [listen()], keys=DiskKeys(str(tmp_path))):
         stdout, stderr = await process.communicate()
     assert (process.returncode, stdout) == (0, b"out\n"), stderr
 

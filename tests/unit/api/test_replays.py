@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idempotency-Key: one request is done once, however often it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from sandboxd.errors import HostDiskFull
+from tests.unit.api.fake_engine import no_room
+from tests.unit.api.harness import Answered, Served, served
+
+RUN = {"argv": ["true"]}
+
+
+async def keyed(server: Served, path: str, body: Any, key: str = "k") -> Answered:
+    return await server.ask("POST", path, body, headers={"Idempotency-Key": key})
+
+
+async def test_a_retry_gets_the_first_answer() -> None:
+    async with served() as server:
+        first = await keyed(server, "/v1/run", RUN)
+        assert first.status == 200
+        assert "idempotency-replayed" not in first.headers
+        # The same JSON in another form is the same request.
+        again = await keyed(server, "/v1/run", b' {"argv":\n["true"]} ')
+        assert again.body == first.body
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.headers["x-request-id"] == first.headers["x-request-id"]
+        assert len(server.engine.executions) == 1
+        other = await keyed(server, "/v1/run", RUN, key="another")
+        assert other.json["id"] != first.json["id"]
+
+
+async def test_another_request_with_the_same_key_is_refused() -> None:
+    async with served() as server:
+        await keyed(server, "/v1/run", RUN)
+        for path, body in (("/v1/run", {"argv": ["false"]}), ("/v1/sandboxes", {})):
+            answered = await keyed(server, path, body)
+            assert (answered.status, answered.error["code"]) == (409, "IDEMPOTENCY_KEY_REUSED")
+        assert len(server.engine.executions) == 1
+
+
+async def test_a_retry_during_the_first_waits_for_the_same_execution() -> None:
+    async with served() as server:
+        server.engine.hold.clear()
+        first = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
+        await server.engine.started.wait()
+        again = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
+        reused = await keyed(server, "/v1/run", {"argv": ["false"]})
+        assert reused.error["code"] == "IDEMPOTENCY_KEY_REUSED"
+        server.engine.hold.set()
+        one, two = await asyncio.gather(first, again)
+        assert one.json["id"] == two.json["id"]
+        assert one.json["status"] == "EXITED"
+        assert len(server.engine.executions) == 1
+
+
+async def test_a_client_that_left_finds_its_answer() -> None:
+    async with served() as server:
+        server.engine.hold.clear()
+        body = json.dumps(RUN).encode()
+        _reader, writer = await server.connect()
+        writer.write(
+            b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Idempotency-Key: k\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        await server.engine.started.wait()
+        writer.transport.abort()
+        again = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
+        server.engine.hold.set()
+        assert (await again).json["status"] == "EXITED"
+        assert (await keyed(server, "/v1/run", RUN)).body == (await again).body
+        assert len(server.engine.executions) == 1
+
+
+async def test_what_may_go_better_later_is_tried_again() -> None:
+    async with served() as server:
+        for error in (no_room(), HostDiskFull("cannot write a record: full"), RuntimeError("bug")):
+            server.engine.fails = error
+            assert (await keyed(server, "/v1/run", RUN)).status >= 500
+        server.engine.fails = None
+        assert (await keyed(server, "/v1/run", RUN)).status == 200
+
+
+async def test_a_refusal_for_good_is_kept() -> None:
+    async with served() as server:
+        path = "/v1/sandboxes/box/suspend"
+        first = await keyed(server, path, None)
+        assert (first.status, first.error["code"]) == (404, "SANDBOX_NOT_FOUND")
+        await server.ask("POST", "/v1/sandboxes", {"name": "box"})
+        assert (await keyed(server, path, None)).body == first.body
+        # One that was never understood is none.
+        assert (await keyed(server, "/v1/run", {"argv": 1}, key="bad")).status == 400
+        assert (await keyed(server, "/v1/run", RUN, key="bad")).status == 200
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 256, "\N{LATIN SMALL LETTER E WITH ACUTE}"])
+async def test_a_bad_key_is_refused(key: str) -> None:
+    async with served() as server:
+        answered = await keyed(server, "/v1/run", RUN, key)
+        assert answered.error["details"]["fields"][0]["path"] == "Idempotency-Key"
+        assert server.engine.executions == {}
+
+
+async def test_a_key_says_nothing_where_nothing_is_made() -> None:
+    async with served() as server:
+        headers = {"Idempotency-Key": "k"}
+        for _ in range(2):
+            answered = await server.ask("GET", "/v1/sandboxes", headers=headers)
+            assert "idempotency-replayed" not in answered.headers
