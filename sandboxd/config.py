@@ -40,10 +40,18 @@ def _scalar(value: object) -> object:
     return value
 
 
+def _paths(value: object) -> object:
+    """A TOML list, or in the environment one text with commas."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
 # The last validator runs first.
 _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
 _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
+_Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
 _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
 
@@ -54,6 +62,12 @@ class Config(BaseModel):
 
     cgroup_mode: Literal["auto", "required", "off"] = "auto"
     isolation: Literal["auto", "basic", "standard", "strict"] = "auto"
+    images_directory: str | None = None
+    """Where the roots are that a request may name as `rootfs`."""
+    system_paths: _Paths = ("/opt",)
+    """What else of the host is seen, read-only, in a root of its own; missing ones are left out."""
+    bind_paths: _Paths = ()
+    """What a request may bind: /path, or /path:rw."""
     cpu_quota: _Cpus = 2.0
     memory_limit_bytes: _Bytes | None = None
     pids_limit: _Count = 512

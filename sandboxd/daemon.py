@@ -32,15 +32,16 @@ from typing import NoReturn
 from sandboxd import __version__, config
 from sandboxd.api.listener import group_id, listen
 from sandboxd.api.server import serving
+from sandboxd.binds import BindPolicy
 from sandboxd.cgroup import host
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import Registry
-from sandboxd.engine.requests import IsolationReport
 from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.keys import DiskKeys
-from sandboxd.model import Isolation, Network
+from sandboxd.levels import Findings, Lack, Offers, offers
+from sandboxd.model import SchemeName
 from sandboxd.names import UnitNames
 from sandboxd.policy import Budget, LimitPolicy
 from sandboxd.schemes.choose import Chosen, Wanted, choose
@@ -139,7 +140,6 @@ class _Daemon:
 
     async def run(self) -> None:
         """Start, serve, stop."""
-        self._check_isolation()
         stop = _stop_event(watch_stdin=self._private)
         self._prepare_directories()
         async with AsyncExitStack() as cleanup:
@@ -215,13 +215,6 @@ class _Daemon:
             notify.watchdog(self._notifier)
             await asyncio.sleep(seconds / 2)
 
-    def _check_isolation(self) -> None:
-        if self._settings.isolation in ("standard", "strict"):
-            raise ConfigError(
-                f"cannot start with SANDBOX_ISOLATION={self._settings.isolation}: {_NOT_BUILT}",
-                hint="use auto or basic",
-            )
-
     def _remove_private_directories(self) -> None:
         """A private daemon's go with it; one that never got ready leaves its log to its parent."""
         if self._private and self._was_ready:
@@ -256,6 +249,16 @@ class _Daemon:
             address_space_bytes=self._settings.address_space_limit_bytes,
         )
 
+    def _offers(self, chosen: Chosen) -> Offers:
+        lacks = (Lack("a builder of roots and networks", "wait for the next version"),)
+        found = Findings(
+            is_root=os.geteuid() == 0,
+            kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
+            root=lacks,
+            network=lacks,
+        )
+        return offers(found, self._settings.isolation)
+
     def _uids(self, instance_id: str) -> UidRange | CallerUid:
         if os.geteuid() != 0:
             return CallerUid()
@@ -271,9 +274,8 @@ class _Daemon:
             version=__version__,
             instance_id=instance_id,
             policy=policy,
-            isolation=Isolation.BASIC,
-            network=Network.HOST,
-            isolation_levels=_isolation_levels(),
+            offers=self._offers(chosen),
+            binds=BindPolicy.of_settings(self._settings.bind_paths, self._settings.system_paths),
             private_mounts=chosen.pid_namespace and os.geteuid() == 0,
             cgroup_mode=self._settings.cgroup_mode,
             cgroup_version=host.hierarchy().value,
@@ -284,18 +286,6 @@ class _Daemon:
             retention_executions=self._settings.retention_executions,
             retention_output_bytes=self._settings.retention_output_bytes,
         )
-
-
-_NOT_BUILT = "this version of sandboxd has level basic only"
-
-
-def _isolation_levels() -> dict[str, IsolationReport]:
-    detail = "own uid, no capabilities, no_new_privs, own pid namespace, /tmp and /dev/shm"
-    if os.geteuid() != 0:
-        detail = "no_new_privs only: commands run as the daemon's own uid"
-    absent = IsolationReport(available=False, detail=_NOT_BUILT, lacks=("sandboxd itself",))
-    basic = IsolationReport(available=True, detail=detail)
-    return {"basic": basic, "standard": absent, "strict": absent}
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:

@@ -226,6 +226,15 @@ class Caller:
         return self.is_admin or self.uid == owner_uid
 
 
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A path of the host's, seen inside a sandbox."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
 @dataclass(slots=True)
 class Sandbox:
     """A long-lived place for executions. Only the engine changes it."""
@@ -252,6 +261,9 @@ class Sandbox:
     is_one_shot: bool = False
     # The request that made it: a retry of the same request finds it by this.
     request_id: str | None = None
+    # Name of an image below the images folder, in place of the host's own /usr.
+    rootfs: str | None = None
+    binds: tuple[Bind, ...] = ()
 
 
 @dataclass(slots=True)

@@ -41,6 +41,8 @@ async def run(call: Call[Run, Nothing]) -> Reply:
         require_by=body.required_holder(),
         isolation=body.isolation,
         network=body.network,
+        rootfs=body.rootfs,
+        binds=body.decode_binds(),
         metadata=body.metadata or {},
         origin=call.origin,
     )

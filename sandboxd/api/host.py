@@ -7,6 +7,7 @@ from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import HostReport
 from sandboxd.errors import Draining
+from sandboxd.levels import Offer
 from sandboxd.model import EnforcedBy
 from sandboxd.wire.answers import LimitsAnswer, enforcement_answer
 from sandboxd.wire.host import (
@@ -15,6 +16,8 @@ from sandboxd.wire.host import (
     HealthAnswer,
     HostAnswer,
     IsolationAnswer,
+    LackAnswer,
+    OfferAnswer,
     ReadyAnswer,
     ResourceControlAnswer,
 )
@@ -59,12 +62,12 @@ async def get_host(call: Call[Nothing, Nothing]) -> Reply:
         free_bytes=max(0, host.budget_bytes - host.committed_bytes),
         slots=host.slots,
     )
-    levels = {
-        name: IsolationAnswer(
-            available=level.available, detail=level.detail, lacks=list(level.lacks)
-        )
-        for name, level in host.isolation_levels.items()
-    }
+    isolation = IsolationAnswer(
+        default_level=host.offers.default_level,
+        default_network=host.offers.default_network,
+        levels={name.value: _offer(offer) for name, offer in host.offers.levels.items()},
+        networks={name.value: _offer(offer) for name, offer in host.offers.networks.items()},
+    )
     answer = HostAnswer(
         version=host.version,
         instance_id=host.instance_id,
@@ -75,10 +78,15 @@ async def get_host(call: Call[Nothing, Nothing]) -> Reply:
         capacity=capacity,
         limits=LimitsAnswer.model_validate(host.limits),
         enforcement=enforcement_answer(host.enforcement),
-        isolation_levels=levels,
+        isolation=isolation,
         missing=list(host.missing),
     )
     return Reply(200, answer)
+
+
+def _offer(offer: Offer) -> OfferAnswer:
+    lacks = [LackAnswer(what=lack.what, remedy=lack.remedy) for lack in offer.lacks]
+    return OfferAnswer(available=offer.available, detail=offer.detail, lacks=lacks)
 
 
 def _cgroup(host: HostReport) -> CgroupAnswer:

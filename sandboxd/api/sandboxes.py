@@ -22,6 +22,8 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
         require_by=body.required_holder(),
         isolation=body.isolation,
         network=body.network,
+        rootfs=body.rootfs,
+        binds=body.decode_binds(),
         env=body.env or {},
         metadata=body.metadata or {},
         lifetime_seconds=body.timeout_seconds,

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from sandboxd.binds import BindPolicy
 from sandboxd.engine.registry import Registry
-from sandboxd.engine.requests import IsolationReport
-from sandboxd.model import Isolation, Network
+from sandboxd.levels import Offers
 from sandboxd.policy import LimitPolicy
 from sandboxd.ports import Clock, Launcher, Scheme, Store, Uids, Workspaces
 
@@ -25,9 +25,8 @@ class Settings:
     version: str
     instance_id: str
     policy: LimitPolicy
-    isolation: Isolation
-    network: Network
-    isolation_levels: Mapping[str, IsolationReport]
+    offers: Offers
+    binds: BindPolicy
     private_mounts: bool
     cgroup_mode: str
     cgroup_version: str

@@ -194,7 +194,7 @@ class Engine:
             slots=max(0, budget.total_bytes - committed) // defaults.memory_bytes,
             limits=defaults,
             enforcement=context.scheme.enforcement(defaults),
-            isolation_levels=settings.isolation_levels,
+            offers=settings.offers,
             cgroup_mode=settings.cgroup_mode,
             cgroup_version=settings.cgroup_version,
             cgroup_detail=settings.cgroup_detail,

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sandboxd.model import Command, EnforcedBy, Enforcement, LimitChanges, Limits, SchemeName
+from sandboxd.levels import Offers
+from sandboxd.model import Bind, Command, EnforcedBy, Enforcement, LimitChanges, Limits, SchemeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class SandboxRequest:
     require_by: EnforcedBy | None = None
     isolation: str | None = None
     network: str | None = None
+    rootfs: str | None = None
+    binds: tuple[Bind, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     lifetime_seconds: float | None = None
@@ -44,15 +47,6 @@ class ExecutionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationReport:
-    """One isolation level on this host: available, or what it lacks."""
-
-    available: bool
-    detail: str
-    lacks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class HostReport:
     """What this daemon can do here and how much of it is taken."""
 
@@ -67,7 +61,7 @@ class HostReport:
     slots: int
     limits: Limits
     enforcement: Mapping[str, Enforcement]
-    isolation_levels: Mapping[str, IsolationReport]
+    offers: Offers
     cgroup_mode: str
     cgroup_version: str
     cgroup_detail: str

@@ -14,7 +14,6 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.errors import (
-    IsolationUnsupported,
     LimitBelowUsage,
     OperationTimedOut,
     SandboxdError,
@@ -54,7 +53,7 @@ class Sandboxes:
         limits = context.settings.policy.for_sandbox(request.limits)
         enforcement = context.scheme.enforcement(limits)
         check_required(request.require, request.require_by, enforcement)
-        self._check_isolation(request)
+        self._check_place(request)
         registry = context.registry
         with registry.reservation(caller.uid, request.name, limits.memory_bytes):
             async with AsyncExitStack() as undo:
@@ -156,13 +155,16 @@ class Sandboxes:
         self, caller: Caller, request: SandboxRequest, sandbox_id: str, uid: int, limits: Limits
     ) -> Sandbox:
         context = self._context
+        level, network = context.settings.offers.choose(request.isolation, request.network)
         sandbox = Sandbox(
             id=sandbox_id,
             name=request.name,
             owner_uid=caller.uid,
             uid=uid,
-            isolation=context.settings.isolation,
-            network=context.settings.network,
+            isolation=level,
+            network=network,
+            rootfs=request.rootfs,
+            binds=request.binds,
             scheme=context.scheme.name,
             limits=limits,
             enforcement=context.scheme.enforcement(limits),
@@ -178,20 +180,14 @@ class Sandboxes:
             self._set_lifetime(sandbox, request.lifetime_seconds)
         return sandbox
 
-    def _check_isolation(self, request: SandboxRequest) -> None:
-        settings = self._context.settings
-        if request.isolation not in (None, "auto", settings.isolation.value):
-            report = settings.isolation_levels[str(request.isolation)]
-            raise IsolationUnsupported(
-                f"cannot isolate at level {request.isolation}: {report.detail}",
-                hint=f"this host gives {settings.isolation.value}",
-                details={"isolation": request.isolation, "lacks": list(report.lacks)},
-            )
-        if request.network not in (None, settings.network.value):
-            raise IsolationUnsupported(
-                f"cannot give network {request.network}: only {settings.network.value} can be had",
-                details={"network": request.network, "available": [settings.network.value]},
-            )
+    def _check_place(self, request: SandboxRequest) -> None:
+        """Raise where the host cannot give the place that was asked for."""
+        offers = self._context.settings.offers
+        level, _ = offers.choose(request.isolation, request.network)
+        for field in ("rootfs", "binds"):
+            if getattr(request, field):
+                offers.check_own_root(level, field)
+        self._context.settings.binds.check(request.binds)
 
     def _set_lifetime(self, sandbox: Sandbox, seconds: float) -> None:
         clock = self._context.clock

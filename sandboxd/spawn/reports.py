@@ -29,6 +29,8 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
         "argv": list(command.argv),
         "env": dict(request.env),
         "cwd": request.cwd,
+        "isolation": request.sandbox.isolation.value,
+        "network": request.sandbox.network.value,
         "uid": uid,
         "gid": uid,
         "merge_output": command.merge_output,

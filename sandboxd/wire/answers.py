@@ -74,6 +74,14 @@ class UsageAnswer(Answer):
     pids_denied: int | None
 
 
+class BindAnswer(Answer):
+    """A path of the host's that is seen inside."""
+
+    source: str
+    target: str
+    writable: bool
+
+
 class SandboxAnswer(Answer):
     """A sandbox."""
 
@@ -82,6 +90,8 @@ class SandboxAnswer(Answer):
     state: SandboxState
     isolation: Isolation
     network: Network
+    rootfs: str | None
+    binds: list[BindAnswer]
     scheme: SchemeName
     limits: LimitsAnswer
     enforcement: dict[str, EnforcementAnswer]
@@ -102,6 +112,8 @@ class SandboxAnswer(Answer):
             state=sandbox.state,
             isolation=sandbox.isolation,
             network=sandbox.network,
+            rootfs=sandbox.rootfs,
+            binds=[BindAnswer.model_validate(bind) for bind in sandbox.binds],
             scheme=sandbox.scheme,
             limits=LimitsAnswer.model_validate(sandbox.limits),
             enforcement=enforcement_answer(sandbox.enforcement),

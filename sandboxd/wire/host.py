@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sandboxd.model import SchemeName
+from sandboxd.model import Isolation, Network, SchemeName
 from sandboxd.wire.answers import Answer, EnforcementAnswer, LimitsAnswer
 
 
@@ -21,12 +21,29 @@ class CapacityAnswer(Answer):
     slots: int = Field(description="sandboxes with the default memory limit that still fit")
 
 
-class IsolationAnswer(Answer):
-    """One isolation level here: available, or what it lacks."""
+class LackAnswer(Answer):
+    """One thing that this host lacks, and how to get it."""
+
+    what: str
+    remedy: str
+
+
+class OfferAnswer(Answer):
+    """An isolation level or a network here: available where it lacks nothing."""
 
     available: bool
     detail: str
-    lacks: list[str]
+    lacks: list[LackAnswer]
+
+
+class IsolationAnswer(Answer):
+    """What stands between commands and this host; the defaults are what a request gets that names
+    none."""
+
+    default_level: Isolation
+    default_network: Network
+    levels: dict[str, OfferAnswer]
+    networks: dict[str, OfferAnswer]
 
 
 class CgroupAnswer(Answer):
@@ -49,7 +66,7 @@ class HostAnswer(Answer):
     capacity: CapacityAnswer
     limits: LimitsAnswer
     enforcement: dict[str, EnforcementAnswer]
-    isolation_levels: dict[str, IsolationAnswer]
+    isolation: IsolationAnswer
     missing: list[str]
 
 

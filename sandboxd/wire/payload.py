@@ -159,6 +159,7 @@ Metadata = Annotated[
     WithJsonSchema({**_STRINGS, "maxProperties": MAX_METADATA_ENTRIES}),
 ]
 WorkingDirectory = Annotated[str, Strict(), AfterValidator(_cwd)]
+Path = WorkingDirectory
 Stdin = Annotated[bytes, BeforeValidator(_stdin), WithJsonSchema({"type": "string"})]
 StdinBase64 = Annotated[
     bytes,

@@ -6,6 +6,7 @@ JSON's true is Python's 1, so every number here refuses bool by name.
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Annotated
 
@@ -87,6 +88,15 @@ def _name(value: str) -> str:
     return value
 
 
+IMAGE_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+
+
+def _image_name(value: str) -> str:
+    if not re.fullmatch(IMAGE_NAME_PATTERN, value, re.ASCII):
+        raise ValueError("must be a name: letters, digits and . _ -, at most 64, no leading dot")
+    return value
+
+
 def _signal(value: object) -> int:
     if isinstance(value, str):
         name = value if value.startswith("SIG") else f"SIG{value}"
@@ -133,5 +143,11 @@ Name = Annotated[
     Strict(),
     AfterValidator(_name),
     WithJsonSchema({"type": "string", "pattern": NAME_PATTERN}),
+]
+ImageName = Annotated[
+    str,
+    Strict(),
+    AfterValidator(_image_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{IMAGE_NAME_PATTERN}$"}),
 ]
 Flag = Annotated[bool, Strict()]

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from sandboxd.binds import MAX_BINDS
 from sandboxd.model import (
     SANDBOX_LIMITS,
+    Bind,
     Command,
     EnforcedBy,
     ExecutionStatus,
@@ -75,6 +77,14 @@ def _required(value: object) -> tuple[str, ...]:
 Required = Annotated[tuple[str, ...], BeforeValidator(_required)]
 
 
+class BindBody(Request):
+    """A path of the host's to be seen inside."""
+
+    source: payload.Path
+    target: payload.Path
+    writable: q.Flag | None = None
+
+
 class SandboxFields(Request):
     """What a new sandbox is asked to be, by itself or for one run."""
 
@@ -84,7 +94,15 @@ class SandboxFields(Request):
     require_by: Literal["any", "kernel"] | None = None
     isolation: Literal["auto", "basic", "standard", "strict"] | None = None
     network: Literal["none", "loopback", "host"] | None = None
+    rootfs: q.ImageName | None = None
+    """An image of the server's, in place of the host's /usr; needs isolation standard or strict."""
+    binds: Annotated[list[BindBody], Field(max_length=MAX_BINDS)] | None = None
+    """Paths of the host's that the server's settings allow; as for rootfs."""
     metadata: payload.Metadata | None = None
+
+    def decode_binds(self) -> tuple[Bind, ...]:
+        """As the engine takes them."""
+        return tuple(Bind(b.source, b.target, bool(b.writable)) for b in self.binds or ())
 
     def required_holder(self) -> EnforcedBy | None:
         """Who has to hold the required limits; None = whoever can."""

@@ -170,11 +170,11 @@ def test_a_malformed_sandbox_is_refused(daemon: Daemon, body: Any) -> None:
 
 @pytest.mark.parametrize("level", ["standard", "strict"])
 def test_a_level_that_cannot_be_had_is_an_error(daemon: Daemon, level: str) -> None:
-    known = daemon.ok("GET", "/v1/host")["isolation_levels"][level]
+    known = daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]
     answer = daemon.request("POST", "/v1/sandboxes", {"isolation": level})
     if known["available"]:
         assert answer.json["isolation"] == level
         daemon.release(answer.json["id"])
     else:
         error = refused(answer, 400, "ISOLATION_UNSUPPORTED")
-        assert error["details"]["lacks"] == known["lacks"]
+        assert error["details"]["lacks"] == [lack["what"] for lack in known["lacks"]]

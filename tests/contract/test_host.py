@@ -62,9 +62,23 @@ def test_host_says_version_scheme_and_why(daemon: Daemon, scheme: str) -> None:
     assert host["version"] == daemon.ok("GET", "/healthz")["version"]
     assert host["scheme"] == scheme
     assert host["reason"]
-    assert set(host["isolation_levels"]) == {"basic", "standard", "strict"}
-    for level in host["isolation_levels"].values():
-        assert level["available"] or level["lacks"]
+
+
+def test_host_says_what_isolation_it_offers_and_lacks(daemon: Daemon, scheme: str) -> None:
+    isolation = daemon.ok("GET", "/v1/host")["isolation"]
+    levels, networks = isolation["levels"], isolation["networks"]
+    assert set(levels) == {"basic", "standard", "strict"}
+    assert set(networks) == {"none", "loopback", "host"}
+    for offer in (*levels.values(), *networks.values()):
+        assert offer["available"] is not bool(offer["lacks"])
+        assert all(lack["what"] and lack["remedy"] for lack in offer["lacks"])
+    assert levels["basic"]["available"]
+    assert networks["host"]["available"]
+    assert levels["strict"]["available"] is False or scheme == "systemd"
+    best = "standard" if levels["standard"]["available"] else "basic"
+    assert isolation["default_level"] == best
+    best = "loopback" if networks["loopback"]["available"] else "host"
+    assert isolation["default_network"] == best
 
 
 def test_capacity_follows_what_is_promised(daemon: Daemon, create: Create) -> None:

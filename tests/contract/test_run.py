@@ -94,7 +94,7 @@ def test_name_and_memory_are_free_for_the_next_run_at_once(daemon: Daemon) -> No
 def test_what_is_refused_leaves_nothing(daemon: Daemon, body: Any, status: int, code: str) -> None:
     committed, before = daemon.ok("GET", "/v1/host")["capacity"]["committed_bytes"], live(daemon)
     if code == "ISOLATION_UNSUPPORTED":
-        levels = daemon.ok("GET", "/v1/host")["isolation_levels"]
+        levels = daemon.ok("GET", "/v1/host")["isolation"]["levels"]
         if levels["strict"]["available"]:
             return
     refused(daemon.request("POST", "/v1/run", body), status, code)

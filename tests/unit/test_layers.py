@@ -30,7 +30,7 @@ DOORS = ("systemd", "cgroup", "spawn", "isolation", "supervisor", "workspace", "
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {
     "values": Layer(("errors", "quantity", "names", "model", "evidence"), ()),
-    "decisions": Layer(("policy", "outcome", "ports"), ("values",)),
+    "decisions": Layer(("policy", "levels", "binds", "outcome", "ports"), ("values",)),
     "engine": Layer(("engine",), ("values", "decisions")),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
     # The shim holds, limits and judges its command by itself.

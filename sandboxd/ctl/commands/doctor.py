@@ -45,6 +45,24 @@ def unenforced(host: Answer) -> list[str]:
     return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
 
 
+def isolation(found: Answer) -> list[str]:
+    """Levels and networks, what each lacks and how to get it."""
+    lines = []
+    for kind, default, title in (
+        ("levels", found["default_level"], "isolation levels:"),
+        ("networks", found["default_network"], "networks:"),
+    ):
+        lines.append(title)
+        for name, offer in found[kind].items():
+            state = "available" if offer["available"] else "not available"
+            mark = ", the default" if name == default else ""
+            lines.append(f"  {name}: {state}{mark} ({printable(offer['detail'])})")
+            for lack in offer["lacks"]:
+                lines.append(f"    lacks: {printable(lack['what'])}")
+                lines.append(f"      remedy: {printable(lack['remedy'])}")
+    return lines
+
+
 def report(host: Answer) -> list[str]:
     """The whole of it, as lines."""
     cgroup, capacity = host["cgroup"], host["capacity"]
@@ -58,12 +76,8 @@ def report(host: Answer) -> list[str]:
         "",
         *enforcement(host["limits"], host["enforcement"]),
         "",
-        "isolation levels:",
+        *isolation(host["isolation"]),
     ]
-    for name, level in host["isolation_levels"].items():
-        state = "available" if level["available"] else "not available"
-        lines.append(f"  {name}: {state} ({printable(level['detail'])})")
-        lines += [f"    lacks: {printable(lack)}" for lack in level["lacks"]]
     missing = [printable(text) for text in host["missing"]]
     weak = unenforced(host)
     if weak:

@@ -12,7 +12,6 @@ from sandboxd.api.engine_port import Stream
 from sandboxd.engine.requests import (
     ExecutionRequest,
     HostReport,
-    IsolationReport,
     SandboxRequest,
 )
 from sandboxd.errors import (
@@ -22,6 +21,7 @@ from sandboxd.errors import (
     SandboxdError,
     SandboxNotFound,
 )
+from sandboxd.levels import Findings, offers
 from sandboxd.model import (
     Caller,
     EnforcedBy,
@@ -96,7 +96,7 @@ class FakeEngine:
             slots=3,
             limits=LIMITS,
             enforcement=self._enforcement(),
-            isolation_levels={"basic": IsolationReport(True, "own uid", ())},
+            offers=offers(Findings(is_root=True, kernel_limits=True), "auto"),
             cgroup_mode="auto",
             cgroup_version="v2",
             cgroup_detail="delegated",

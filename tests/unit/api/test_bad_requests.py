@@ -58,6 +58,11 @@ RUNS: list[tuple[Any, str, str]] = [
     ({**RUN, "require": ["memory"]}, "require", "memory_bytes"),
     ({**RUN, "require": "memory_bytes"}, "require", "list"),
     ({**RUN, "require_by": "supervisor"}, "require_by", "kernel"),
+    ({**RUN, "rootfs": "/"}, "rootfs", "must be a name"),
+    ({**RUN, "rootfs": ".."}, "rootfs", "must be a name"),
+    ({**RUN, "binds": [{"source": "/a"}]}, "binds.0.target", "required"),
+    ({**RUN, "binds": [{"source": "/a", "target": "a\0"}]}, "binds.0.target", "NUL"),
+    ({**RUN, "binds": [{}] * 17}, "binds", "at most 16"),
     ({**RUN, "isolation": "none"}, "isolation", "strict"),
     ({**RUN, "network": "internet"}, "network", "loopback"),
     ({**RUN, "merge_output": "yes"}, "merge_output", "boolean"),
@@ -72,7 +77,7 @@ RUNS: list[tuple[Any, str, str]] = [
 RUNS += [
     ({**RUN, name: value}, name, "unknown")
     for name, value in {
-        "stdin_open": True, "tty": {}, "rootfs": "/", "binds": [], "idempotency_key": "a",
+        "stdin_open": True, "tty": {}, "idempotency_key": "a",
     }.items()
 ]  # fmt: skip
 BAD_NUMBERS = [0, -1, True, "0", "-1", "", "1X", "inf", "nan", [], {}, 1e400, float("nan")]

@@ -166,7 +166,7 @@ async def test_host_health_and_readiness() -> None:
             "budget_bytes": 8 << 30, "reserve_bytes": 1 << 28, "committed_bytes": 1 << 30,
             "free_bytes": 7 << 30, "slots": 3,
         }  # fmt: skip
-        assert host["isolation_levels"]["basic"]["available"] is True
+        assert host["isolation"]["levels"]["basic"]["available"] is True
         control = (await server.ask("GET", "/healthz")).json["resource_control"]
         assert control["cgroup"] == {"mode": "auto", "version": "v2", "detail": "delegated"}
         assert control["sandbox_memory_quota"] is True

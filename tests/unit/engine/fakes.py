@@ -11,17 +11,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from sandboxd.binds import BindPolicy
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import Registry
-from sandboxd.engine.requests import IsolationReport
+from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
     Enforcement,
     ErrorCode,
     Execution,
-    Isolation,
     Limits,
-    Network,
     OutputSummary,
     Sandbox,
     SchemeName,
@@ -316,14 +315,14 @@ class FakeStore:
 
 def settings(**changes: object) -> Settings:
     """Settings for a test."""
-    levels = {"basic": IsolationReport(True, "all"), "strict": IsolationReport(False, "not here")}
+    lacks = (Lack("a test's root", "none"),)
+    found = Findings(is_root=True, kernel_limits=False, root=lacks, network=lacks)
     chosen: dict[str, object] = {
         "version": "0",
         "instance_id": "iiiiiiiiiiii",
         "policy": LimitPolicy(LIMITS, {}),
-        "isolation": Isolation.BASIC,
-        "network": Network.HOST,
-        "isolation_levels": levels,
+        "offers": offers(found, "auto"),
+        "binds": BindPolicy({"/data": False}),
         "private_mounts": True,
         "cgroup_mode": "auto",
         "cgroup_version": "unified",

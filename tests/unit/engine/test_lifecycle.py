@@ -12,15 +12,27 @@ from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import (
+    AccessDenied,
     CapacityExceeded,
     ExecutionLimitReached,
+    IsolationUnsupported,
     LimitBelowUsage,
     NameInUse,
     SandboxNotFound,
     SandboxReleased,
     SandboxSuspended,
 )
-from sandboxd.model import Caller, Command, ErrorCode, LimitChanges, SandboxState
+from sandboxd.levels import Findings, offers
+from sandboxd.model import (
+    Bind,
+    Caller,
+    Command,
+    ErrorCode,
+    Isolation,
+    LimitChanges,
+    Network,
+    SandboxState,
+)
 from tests.unit.engine.fakes import Broken, World, make_engine
 from tests.unit.values import LIMITS
 
@@ -298,3 +310,39 @@ async def test_a_hung_shim_is_ended_past_its_deadline_and_suspended_time_does_no
         ended = await engine.wait_execution(ME, sandbox.id, execution.id, 5)
         assert (ended.outcome.status, ended.outcome.error_code) == ("TIMED_OUT", "SANDBOX_TIMEOUT")
         await engine.release_sandbox(ME, sandbox.id)
+
+
+async def test_a_place_that_cannot_be_had_is_refused_before_anything_is_made() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        for request in (
+            SandboxRequest(isolation="standard"),
+            SandboxRequest(network="none"),
+            SandboxRequest(rootfs="debian"),
+            SandboxRequest(binds=(Bind("/data", "/data"),)),
+        ):
+            with pytest.raises(IsolationUnsupported):
+                await engine.create_sandbox(ME, request)
+        assert not world.calls
+        made = await engine.create_sandbox(ME, SandboxRequest(isolation="auto"))
+        assert (made.isolation, made.network) == (Isolation.BASIC, Network.HOST)
+        context.tasks.cancel_all()
+
+
+async def test_a_sandbox_gets_the_place_it_asked_for() -> None:
+    world = World()
+    able = offers(Findings(is_root=True, kernel_limits=True), "auto")
+    engine, context = make_engine(world, offers=able)
+    async with context.tasks:
+        made = await engine.create_sandbox(ME, SandboxRequest())
+        assert (made.isolation, made.network) == (Isolation.STANDARD, Network.LOOPBACK)
+        binds = (Bind("/data", "/data"),)
+        request = SandboxRequest(isolation="strict", network="none", rootfs="x", binds=binds)
+        made = await engine.create_sandbox(ME, request)
+        assert (made.isolation, made.network) == (Isolation.STRICT, Network.NONE)
+        assert (made.rootfs, made.binds) == ("x", binds)
+        binds = (Bind("/etc", "/data"),)
+        with pytest.raises(AccessDenied):
+            await engine.create_sandbox(ME, SandboxRequest(binds=binds))
+        context.tasks.cancel_all()

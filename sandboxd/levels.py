@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which isolation levels and networks this host offers, and which one a request gets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sandboxd.errors import ConfigError, IsolationUnsupported, SandboxdError
+from sandboxd.model import Isolation, Network
+
+AUTO = "auto"
+_BASIC = "own uid, no capabilities, no_new_privs, own pid namespace, /tmp and /dev/shm"
+_STANDARD = "a root of its own: read-only /usr, private /tmp, /dev/shm, /proc, ipc and uts"
+_STRICT = "standard, with the kernel's own information masked and never the host's network"
+_NETWORKS = {
+    Network.NONE: "no interface is up",
+    Network.LOOPBACK: "one private loopback for all executions of a sandbox",
+    Network.HOST: "the host's interfaces and abstract sockets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """One thing that is missing, and how to get it."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A level or a network on this host: available where it lacks nothing."""
+
+    detail: str
+    lacks: tuple[Lack, ...] = ()
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be had."""
+        return not self.lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the host was found to do, by doing it: empty where it does."""
+
+    is_root: bool
+    kernel_limits: bool
+    private_mounts: tuple[Lack, ...] = ()
+    root: tuple[Lack, ...] = ()
+    network: tuple[Lack, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """All levels and networks, and what a request that names none gets."""
+
+    levels: Mapping[Isolation, Offer]
+    networks: Mapping[Network, Offer]
+    default_level: Isolation
+    default_network: Network
+
+    def choose(self, level: str | None, network: str | None) -> tuple[Isolation, Network]:
+        """What a request gets; None = the default. Raises IsolationUnsupported, never less."""
+        if level is None:
+            chosen = self.default_level
+        elif level == AUTO:
+            chosen = _best(self.levels)
+        else:
+            chosen = Isolation(level)
+            _check(self.levels[chosen], "isolation", chosen)
+        if network is None:
+            return chosen, self.default_network
+        wanted = Network(network)
+        _check(self.networks[wanted], "network", wanted)
+        if chosen is Isolation.STRICT and wanted is Network.HOST:
+            raise IsolationUnsupported(
+                "cannot give network host at isolation strict: it never shares the host's network",
+                hint="ask for network loopback or none, or for isolation standard",
+                details={"isolation": chosen.value, "network": wanted.value,
+                         "lacks": ["strict never shares the host's network"]},
+            )  # fmt: skip
+        return chosen, wanted
+
+    def check_own_root(self, level: Isolation, field: str) -> None:
+        """Raise IsolationUnsupported where `field` asks for a root that the level has not."""
+        if level is Isolation.BASIC:
+            lacks = [lack.what for lack in self.levels[Isolation.STANDARD].lacks]
+            raise IsolationUnsupported(
+                f"cannot take {field} at isolation basic: it has no root of its own",
+                hint="ask for isolation standard",
+                details={"isolation": level.value, "field": field,
+                         "lacks": lacks or ["a root of its own"]},
+            )  # fmt: skip
+
+
+def offers(found: Findings, setting: str) -> Offers:
+    """What this host offers. setting: SANDBOX_ISOLATION.
+
+    Raises ConfigError when the setting names a level that cannot be had.
+    """
+    detail = _BASIC if found.is_root else "no_new_privs only: commands run as the daemon's own uid"
+    standard = (*found.private_mounts, *found.root)
+    strict = [*standard, *found.network]
+    if not found.kernel_limits:
+        remedy = "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root"
+        strict.append(Lack("limits held by the kernel: the systemd scheme", remedy))
+    levels = {
+        Isolation.BASIC: Offer(detail),
+        Isolation.STANDARD: Offer(_STANDARD, standard),
+        Isolation.STRICT: Offer(_STRICT, _once(strict)),
+    }
+    networks = {
+        mode: Offer(text, () if mode is Network.HOST else found.network)
+        for mode, text in _NETWORKS.items()
+    }
+    level = _best(levels) if setting == AUTO else Isolation(setting)
+    try:
+        _check(levels[level], "isolation", level)
+    except SandboxdError as exc:
+        remedies = "; ".join(lack.remedy for lack in levels[level].lacks)
+        raise ConfigError(
+            f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}", hint=remedies
+        ) from exc
+    network = Network.LOOPBACK if networks[Network.LOOPBACK].available else Network.HOST
+    return Offers(levels, networks, level, network)
+
+
+def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
+    """Never strict: that is for those who ask for it."""
+    return Isolation.STANDARD if levels[Isolation.STANDARD].available else Isolation.BASIC
+
+
+def _once(lacks: Sequence[Lack]) -> tuple[Lack, ...]:
+    return tuple(dict.fromkeys(lacks))
+
+
+def _check(offer: Offer, kind: str, name: str) -> None:
+    if offer.available:
+        return
+    lacks = [lack.what for lack in offer.lacks]
+    raise IsolationUnsupported(
+        f"cannot give {kind} {name}: this host lacks {'; '.join(lacks)}",
+        hint="; ".join(lack.remedy for lack in offer.lacks),
+        details={kind: name, "lacks": lacks},
+    )

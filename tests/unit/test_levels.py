@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host offers, and which level and network a request gets: never less than it asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandboxd.errors import ConfigError, IsolationUnsupported
+from sandboxd.levels import Findings, Lack, Offers, offers
+from sandboxd.model import Isolation, Network
+
+NO_BWRAP = (Lack("bubblewrap", "install bubblewrap"),)
+NO_NETWORK = (Lack("network namespaces", "run as root"),)
+STANDARD, BASIC, STRICT = Isolation.STANDARD, Isolation.BASIC, Isolation.STRICT
+
+
+def made(
+    setting: str = "auto",
+    *,
+    limits: bool = True,
+    root: tuple[Lack, ...] = (),
+    network: tuple[Lack, ...] = (),
+) -> Offers:
+    return offers(Findings(True, limits, root=root, network=network), setting)
+
+
+@pytest.mark.parametrize(
+    ("host", "level", "network"),
+    [(made(), STANDARD, Network.LOOPBACK),
+     (made(limits=False), STANDARD, Network.LOOPBACK),
+     (made(root=NO_BWRAP), BASIC, Network.LOOPBACK),
+     (made(network=NO_NETWORK), STANDARD, Network.HOST),
+     (made("basic"), BASIC, Network.LOOPBACK),
+     (made("strict"), STRICT, Network.LOOPBACK)],
+)  # fmt: skip
+def test_the_default_is_the_best_but_strict_only_where_set(
+    host: Offers, level: Isolation, network: Network
+) -> None:
+    assert host.choose(None, None) == (level, network)
+
+
+def test_auto_in_a_request_takes_the_best_whatever_the_setting() -> None:
+    assert made("basic").choose("auto", None)[0] is STANDARD
+    assert made("strict").choose("auto", None)[0] is STANDARD
+    assert made(root=NO_BWRAP).choose("auto", None)[0] is BASIC
+
+
+@pytest.mark.parametrize(
+    ("host", "level", "network", "lack"),
+    [(made(root=NO_BWRAP), "standard", None, "bubblewrap"),
+     (made(root=NO_BWRAP), "strict", None, "bubblewrap"),
+     (made(limits=False), "strict", None, "limits held by the kernel: the systemd scheme"),
+     (made(network=NO_NETWORK), "strict", None, "network namespaces"),
+     (made(network=NO_NETWORK), None, "loopback", "network namespaces"),
+     (made(network=NO_NETWORK), "basic", "none", "network namespaces"),
+     (made(), "strict", "host", "strict never shares the host's network")],
+)  # fmt: skip
+def test_what_cannot_be_had_is_refused_with_what_is_missing(
+    host: Offers, level: str | None, network: str | None, lack: str
+) -> None:
+    with pytest.raises(IsolationUnsupported) as caught:
+        host.choose(level, network)
+    assert lack in caught.value.details["lacks"]
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("setting", ["standard", "strict"])
+def test_a_setting_that_cannot_be_had_refuses_to_start(setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"SANDBOX_ISOLATION={setting}.*bubblewrap") as caught:
+        made(setting, root=NO_BWRAP)
+    assert caught.value.hint == "install bubblewrap"
+
+
+def test_a_lack_is_named_once() -> None:
+    unreachable = (Lack("root", "run as root"),)
+    host = offers(Findings(False, True, root=unreachable, network=unreachable), "auto")
+    assert host.levels[STRICT].lacks == unreachable
+    assert host.levels[BASIC].available
+
+
+def test_a_root_s_parts_need_a_level_that_has_one() -> None:
+    made().check_own_root(STANDARD, "rootfs")
+    with pytest.raises(IsolationUnsupported) as caught:
+        made(root=NO_BWRAP).check_own_root(BASIC, "rootfs")
+    assert caught.value.details["lacks"] == ["bubblewrap"]
