@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -257,6 +258,12 @@ class Workspaces(Protocol):
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
         """Bytes of a spool."""
+        ...
+
+    def watch_output(
+        self, sandbox_id: str, execution_id: str, ring: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """While entered, `ring` is called after each write to one of its spools."""
         ...
 
 

@@ -72,6 +72,18 @@ def request(
         return Answer(answer.status, dict(answer.getheaders()), answer.read())
 
 
+@contextmanager
+def stream(
+    path: str, target: str, *, timeout: float = 60.0, **headers: str
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer of a GET, to be read as it comes; each read waits `timeout` seconds at most."""
+    connection = _UnixConnection(path, timeout)
+    with contextlib.closing(connection):
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("GET", target, headers=sent)
+        yield connection.getresponse()
+
+
 class Daemon:
     """A daemon with directories of its own. `start`, then requests, then `stop` or `kill`."""
 
@@ -129,6 +141,12 @@ class Daemon:
     def request(self, method: str, target: str, body: Any = None, **options: Any) -> Answer:
         """One request."""
         return request(self.socket, method, target, body, **options)
+
+    def stream(
+        self, target: str, **options: Any
+    ) -> contextlib.AbstractContextManager[http.client.HTTPResponse]:
+        """The answer of a GET, to be read as it comes."""
+        return stream(self.socket, target, **options)
 
     def ok(self, method: str, target: str, body: Any = None, **options: Any) -> Any:
         """The decoded answer of a request that must succeed."""

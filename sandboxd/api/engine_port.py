@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
@@ -107,4 +109,11 @@ class Engine(Protocol):
         self, execution: Execution, stream: Stream, offset: int, size: int
     ) -> bytes:
         """Up to `size` bytes of what is there now."""
+        ...
+
+    def follow(
+        self, caller: Caller, ref: str, execution_id: str
+    ) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set whenever there may be more output, and at the end; who waits for it
+        clears it before looking."""
         ...

@@ -4,50 +4,59 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from contextlib import aclosing
 
 from aiohttp import web
 
+from sandboxd.api import following
+from sandboxd.api.following import Reader, send, whole_or_broken
 from sandboxd.api.routes import Call
-from sandboxd.errors import RangeNotSatisfiable
 from sandboxd.wire.requests import Nothing, OutputQuery
-
-logger = logging.getLogger(__name__)
-_CHUNK_BYTES = 256 << 10
-# A client that takes nothing for this long has gone away.
-_STALLED_SECONDS = 60.0
 
 
 async def read_output(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
-    """What is there now, from `offset` on. Raises RangeNotSatisfiable."""
+    """What is there now from `offset` on, or all to the end of the execution.
+
+    Raises RangeNotSatisfiable.
+    """
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
-    stream, offset = call.query.stream, call.query.offset
-    chunk = await call.engine.read_output(execution, stream, offset, _CHUNK_BYTES)
-    if not chunk and offset:
-        before = await call.engine.read_output(execution, stream, offset - 1, 1)
-        if not before:
-            raise RangeNotSatisfiable(
-                f"cannot read {stream} from byte {offset}: it is shorter",
-                details={"offset": offset},
-            )
-    response = web.StreamResponse(
+    reader = Reader(call.engine, execution, {call.query.stream: call.query.offset})
+    await reader.check()
+    if not call.query.follow:
+        return await _send_there(call, reader)
+    response = _response(call)
+    async with (
+        whole_or_broken(call, response),
+        call.work.streaming(call.caller.uid, execution.id),
+    ):
+        with call.engine.follow(call.caller, call.sandbox, call.execution) as news:
+            await response.prepare(call.request)
+            await _send_all(reader, news, response)
+    return response
+
+
+async def _send_there(call: Call[Nothing, OutputQuery], reader: Reader) -> web.StreamResponse:
+    response = _response(call)
+    async with whole_or_broken(call, response):
+        await response.prepare(call.request)
+        async with aclosing(reader.there(chunk_bytes=following.CHUNK_BYTES)) as pieces:
+            async for _, data in pieces:
+                await send(response, data)
+        async with asyncio.timeout(following.STALLED_SECONDS):
+            await response.write_eof()
+    return response
+
+
+async def _send_all(reader: Reader, news: asyncio.Event, response: web.StreamResponse) -> None:
+    async with aclosing(reader.follow(news, chunk_bytes=following.CHUNK_BYTES)) as pieces:
+        async for piece in pieces:
+            if piece is not None:
+                await send(response, piece[1])
+    async with asyncio.timeout(following.STALLED_SECONDS):
+        await response.write_eof()
+
+
+def _response(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
+    return web.StreamResponse(
         headers={"Content-Type": "application/octet-stream", "X-Request-Id": call.request_id}
     )
-    await response.prepare(call.request)
-    try:
-        while chunk:
-            async with asyncio.timeout(_STALLED_SECONDS):
-                await response.write(chunk)
-            offset += len(chunk)
-            chunk = await call.engine.read_output(execution, stream, offset, _CHUNK_BYTES)
-        async with asyncio.timeout(_STALLED_SECONDS):
-            await response.write_eof()
-    except ConnectionError:
-        raise
-    except Exception as exc:
-        # The status is sent: only a connection that breaks still says that this is not all.
-        logger.exception("cannot send the rest of an output (request %s)", call.request_id)
-        if call.request.transport is not None:
-            call.request.transport.abort()
-        raise ConnectionResetError("output broken off") from exc
-    return response

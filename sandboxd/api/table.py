@@ -115,10 +115,14 @@ ROUTES: tuple[AnyRoute, ...] = (
         ),
     ),
     Route(
-        "GET", f"{_EXECUTION}/output", output.read_output, "Read what was printed so far",
+        "GET", f"{_EXECUTION}/output", output.read_output,
+        "Read what was printed, so far or to the end",
         body=r.Nothing, query=r.OutputQuery, answer=None,
         statuses={200: "the bytes from the offset on"}, raw_type="application/octet-stream",
-        errors=(errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable),
+        errors=(
+            errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
+            errors.QuotaExceeded, errors.Draining,
+        ),
     ),
     Route(
         "GET", "/v1/executions", executions.list_executions, "List the caller's executions",

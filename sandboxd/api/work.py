@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from sandboxd.api.streams import Streams
 from sandboxd.errors import Draining, SandboxdError
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class Work:
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
         self._waits: set[asyncio.Timeout] = set()
+        self._streams = Streams()
         self._is_closed = False
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
@@ -55,6 +57,16 @@ class Work:
             raise
         finally:
             self._waits.discard(scope)
+
+    @asynccontextmanager
+    async def streaming(self, uid: int, execution_id: str) -> AsyncIterator[None]:
+        """A wait that may last as long as an execution: one of a bounded number of streams.
+
+        Raises QuotaExceeded, and Draining when the server stops meanwhile.
+        """
+        with self._streams.one(uid, execution_id):
+            async with self.waiting():
+                yield
 
     async def close(self, *, grace_seconds: float) -> None:
         """End all waits now, and give the rest `grace_seconds`."""

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
@@ -174,6 +175,20 @@ class Engine:
         return await self._context.workspaces.read_output(
             execution.sandbox_id, execution.id, stream, offset, size
         )
+
+    @contextmanager
+    def follow(self, caller: Caller, ref: str, execution_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever there may be more output, and at the end; who waits for it
+        clears it before looking."""
+        running = self._find(caller, ref, execution_id)
+        execution, news = running.execution, asyncio.Event()
+        watch = self._context.workspaces.watch_output
+        with watch(execution.sandbox_id, execution.id, news.set):
+            running.followers.add(news)
+            try:
+                yield news
+            finally:
+                running.followers.discard(news)
 
     # -- host
 

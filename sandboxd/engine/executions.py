@@ -229,7 +229,7 @@ class Executions:
         self.finish(running, outcome, facts)
         live.used_monotonic = running.finished_monotonic
         await self._save(running.execution)
-        running.finished.set()
+        running.conclude()
         try:
             await self._context.scheme.collect(live.sandbox, running.execution)
         finally:

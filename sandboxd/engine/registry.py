@@ -30,6 +30,13 @@ class LiveExecution:
     finished_monotonic: float = 0.0
     deadline_monotonic: float | None = None
     is_overdue: bool = False
+    followers: set[asyncio.Event] = field(default_factory=set)
+
+    def conclude(self) -> None:
+        """Its outcome is final and its record kept: tell all who wait for that."""
+        self.finished.set()
+        for follower in self.followers:
+            follower.set()
 
 
 @dataclass(eq=False, slots=True)

@@ -236,6 +236,12 @@ def _whole(minimum: int, maximum: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _truth(value: object) -> bool:
+    if value not in ("true", "false", "1", "0"):
+        raise ValueError("must be true or false")
+    return value in ("true", "1")
+
+
 class WaitQuery(Request):
     """GET .../executions/{eid}."""
 
@@ -248,6 +254,8 @@ class OutputQuery(Request):
 
     stream: Literal["stdout", "stderr"] = "stdout"
     offset: Annotated[int, _whole(0, _MAX_OFFSET)] = 0
+    follow: Annotated[bool, BeforeValidator(_truth)] = False
+    """Go on with what is printed later, to the end of the execution."""
 
 
 class PageQuery(Request):

@@ -12,15 +12,16 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event
 
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import Sandbox
 from sandboxd.names import is_id
 from sandboxd.workspace.removal import remove_tree
+from sandboxd.workspace.watch import DirectoryWatches
 
 _log = logging.getLogger(__name__)
 _REMOVERS = 4
@@ -42,6 +43,7 @@ class Directories:
         self._root = os.path.join(state_directory, "sandboxes")
         # Apart from all other work with files: a hostile tree takes minutes.
         self._stop = Event()
+        self._watches = DirectoryWatches()
         self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
 
     def open(self) -> None:
@@ -54,6 +56,7 @@ class Directories:
         """Stop what is being removed: the end of this process would wait for it."""
         self._stop.set()
         self._removers.shutdown(cancel_futures=True)
+        self._watches.close()
 
     async def create(self, sandbox: Sandbox) -> None:
         """Home and tmp of a sandbox, owned by its uid."""
@@ -117,6 +120,12 @@ class Directories:
         """At most `size` bytes of a spool from `offset`; fewer at its end."""
         path = self._spool(sandbox_id, execution_id, stream)
         return await asyncio.to_thread(_read, path, offset, size)
+
+    def watch_output(
+        self, sandbox_id: str, execution_id: str, ring: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """While entered, `ring` is called after each write to one of its spools."""
+        return self._watches.watching(self.record_directory(sandbox_id, execution_id), ring)
 
     async def _remove_tree(self, path: str) -> None:
         await asyncio.get_running_loop().run_in_executor(

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -77,6 +78,8 @@ class FakeEngine:
         self.fails: Exception | None = None
         self.stdout = b"out\n"
         self.stderr = b""
+        self.unfollowed = asyncio.Event()
+        self.followers: dict[str, list[asyncio.Event]] = {}
         self._ticks = 0
 
     @property
@@ -254,6 +257,7 @@ class FakeEngine:
         for name in ("stdout", "stderr"):
             size = len(self.outputs[execution.id, name])
             setattr(execution, name, OutputSummary(size))
+        self.tell(execution.id)
 
     async def kill_execution(
         self,
@@ -278,6 +282,28 @@ class FakeEngine:
         self, execution: Execution, stream: Stream, offset: int, size: int
     ) -> bytes:
         return self.outputs[execution.id, stream][offset : offset + size]
+
+    def print(self, execution_id: str, stream: Stream, data: bytes) -> None:
+        """Have an execution print something."""
+        self.outputs[execution_id, stream] += data
+        self.tell(execution_id)
+
+    def tell(self, execution_id: str) -> None:
+        """Wake whoever follows it."""
+        for news in self.followers.get(execution_id, ()):
+            news.set()
+
+    @contextmanager
+    def follow(self, caller: Caller, ref: str, execution_id: str) -> Iterator[asyncio.Event]:
+        execution = self.get_execution(caller, ref, execution_id)
+        news = asyncio.Event()
+        followers = self.followers.setdefault(execution.id, [])
+        followers.append(news)
+        try:
+            yield news
+        finally:
+            followers.remove(news)
+            self.unfollowed.set()
 
 
 def no_room() -> SandboxdError:

@@ -7,7 +7,8 @@ Every fake writes down what it holds, so that a test can ask what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -262,6 +263,16 @@ class FakeWorkspaces:
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
         return b""
+
+    @contextmanager
+    def watch_output(
+        self, sandbox_id: str, execution_id: str, ring: Callable[[], None]
+    ) -> Iterator[None]:
+        self._world.held.add(f"watch {execution_id}")
+        try:
+            yield
+        finally:
+            self._world.held.discard(f"watch {execution_id}")
 
 
 class FakeUids:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following an output: to its end, at the reader's pace, and no longer than the reader is there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sandboxd.api import following, streams
+from sandboxd.errors import QuotaExceeded
+from sandboxd.model import Execution, ExecutionStatus, Outcome
+from tests.unit.api.harness import Served, served
+
+EXITED = Outcome(ExecutionStatus.EXITED, exit_code=0)
+
+
+async def begin(server: Served) -> tuple[Execution, str]:
+    """A running execution and its path."""
+    made = (await server.ask("POST", "/v1/sandboxes", {})).json
+    target = f"/v1/sandboxes/{made['id']}/executions"
+    ran = (await server.ask("POST", target, {"argv": ["true"], "wait": False})).json
+    return server.engine.executions[ran["id"]], f"{target}/{ran['id']}"
+
+
+def get(server: Served, target: str) -> Any:
+    return server.session.get(f"http://localhost{target}")
+
+
+async def test_it_sends_what_was_there_what_comes_and_ends_with_the_execution() -> None:
+    async with served() as server:
+        execution, path = await begin(server)
+        async with get(server, f"{path}/output?follow=true&offset=1") as answer:
+            assert answer.status == 200
+            assert await answer.content.readexactly(3) == b"ut\n"
+            server.engine.print(execution.id, "stderr", b"not this")
+            server.engine.print(execution.id, "stdout", b"more")
+            assert await answer.content.readexactly(4) == b"more"
+            server.engine.print(execution.id, "stdout", b"last")
+            server.engine.finish(execution, EXITED)
+            assert await answer.content.read() == b"last"
+        assert server.engine.followers[execution.id] == []
+
+
+async def test_a_change_that_was_not_told_is_found_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "QUIET_SECONDS", 0.05)
+    async with served() as server:
+        execution, path = await begin(server)
+        async with get(server, f"{path}/output?follow=1") as answer:
+            assert await answer.content.readexactly(4) == b"out\n"
+            server.engine.outputs[execution.id, "stdout"] += b"silent"
+            assert await answer.content.readexactly(6) == b"silent"
+
+
+async def test_a_reader_that_leaves_is_forgotten() -> None:
+    async with served() as server:
+        execution, path = await begin(server)
+        async with get(server, f"{path}/output?follow=true") as answer:
+            assert await answer.content.readexactly(4) == b"out\n"
+            assert len(server.engine.followers[execution.id]) == 1
+            answer.close()
+        async with asyncio.timeout(10):
+            await server.engine.unfollowed.wait()
+        assert server.engine.followers[execution.id] == []
+
+
+async def test_a_stopping_server_breaks_it_off() -> None:
+    async with served() as server:
+        _, path = await begin(server)
+        answer = await get(server, f"{path}/output?follow=true")
+        assert await answer.content.readexactly(4) == b"out\n"
+    # An end that looks like one would be taken for the end of the output.
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await answer.content.read()
+    answer.close()
+
+
+async def test_output_that_was_removed_is_no_short_output() -> None:
+    async with served() as server:
+        execution, path = await begin(server)
+        async with get(server, f"{path}/output?follow=true") as answer:
+            assert await answer.content.readexactly(4) == b"out\n"
+            server.engine.outputs[execution.id, "stdout"] = b"out\nand more"
+            server.engine.finish(execution, EXITED)
+            server.engine.outputs[execution.id, "stdout"] = b""
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.content.read()
+
+
+async def test_the_number_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_OF_EXECUTION", 2)
+    monkeypatch.setattr(streams, "MAX_IN_ALL", 3)
+    async with served() as server:
+        (_, first), (_, second) = await begin(server), await begin(server)
+        target = f"{first}/output?follow=true"
+        async with get(server, target), get(server, target):
+            refused = await server.ask("GET", target)
+            assert (refused.status, refused.error["code"]) == (429, "CALLER_QUOTA_EXCEEDED")
+            assert refused.error["details"] == {"maximum_streams": 2}
+            async with get(server, f"{second}/output?follow=true") as other:
+                assert other.status == 200
+                refused = await server.ask("GET", f"{second}/output?follow=true")
+                assert refused.error["details"] == {"maximum_streams": 3}
+                # What is no stream is not counted.
+                assert (await server.ask("GET", f"{first}/output")).body == b"out\n"
+
+
+def test_streams_of_one_caller_are_bounded_and_roots_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_OF_CALLER", 1)
+    counted = streams.Streams()
+    with counted.one(1000, "a"), counted.one(1001, "a"), counted.one(0, "a"), counted.one(0, "b"):
+        with pytest.raises(QuotaExceeded), counted.one(1000, "b"):
+            pass
+    with counted.one(1000, "b"):
+        pass
