@@ -47,11 +47,21 @@ def _paths(value: object) -> object:
     return value
 
 
+def _flag(value: object) -> bool:
+    """A TOML boolean, or its name in the environment."""
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError("must be true or false")
+
+
 # The last validator runs first.
 _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
 _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
 _Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
+_Flag = Annotated[bool, BeforeValidator(_flag)]
 _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
 
@@ -82,6 +92,7 @@ class Config(BaseModel):
     max_output_bytes: _Bytes = 10 << 20
     open_files: _Count = 1024
     admin_group: str | None = None
+    log_arguments: _Flag = False
     max_executions: _Count = 64
     max_sandboxes_per_caller: _Count | None = None
     max_memory_bytes_per_caller: _Bytes | None = None

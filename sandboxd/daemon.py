@@ -29,13 +29,14 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from sandboxd import __version__, config
+from sandboxd import __version__, config, journal
 from sandboxd.api.listener import group_id, listen
 from sandboxd.api.server import serving
 from sandboxd.binds import BindPolicy
 from sandboxd.cgroup import host
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
+from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation.uids import CallerUid, UidRange
@@ -74,7 +75,7 @@ def main() -> None:
     arguments = config.parse_arguments(sys.argv[1:])
     _give_memory_back()
     _raise_descriptor_limit()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    journal.set_up(os.environ)
     try:
         # By the environment's name already, since a setting beside it may be refused.
         with _ready_file(os.environ.get("SANDBOX_READY_FILE") or None):
@@ -155,9 +156,10 @@ class _Daemon:
             chosen = await choose(self._wanted(instance_id, budget))
             cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
             tasks = Tasks()
+            clock = SystemClock()
             context = Context(
                 settings=self._engine_settings(instance_id, policy, chosen),
-                clock=SystemClock(),
+                clock=clock,
                 scheme=chosen.scheme,
                 launcher=chosen.launcher,
                 workspaces=directories,
@@ -165,6 +167,7 @@ class _Daemon:
                 store=DiskStore(self._state),
                 registry=Registry(budget, self._settings.caller_quota()),
                 tasks=tasks,
+                life=Life(clock, logs_arguments=self._settings.log_arguments),
             )
             engine = Engine(context)
             async with tasks:

@@ -92,6 +92,19 @@ class ErrorCode(enum.StrEnum):
     SETUP_FAILED = "EXECUTION_SETUP_FAILED"
 
 
+class EventType(enum.StrEnum):
+    """What happened."""
+
+    SANDBOX_CREATED = "sandbox.created"
+    SANDBOX_CHANGED = "sandbox.changed"
+    SANDBOX_SUSPENDED = "sandbox.suspended"
+    SANDBOX_RESUMED = "sandbox.resumed"
+    SANDBOX_RELEASING = "sandbox.releasing"
+    SANDBOX_RELEASED = "sandbox.released"
+    EXECUTION_STARTED = "execution.started"
+    EXECUTION_ENDED = "execution.ended"
+
+
 class EnforcedBy(enum.StrEnum):
     """Who holds a limit."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
+from sandboxd.engine.events import Events
 from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
 from sandboxd.model import Caller, Execution, LimitChanges, Sandbox
 
@@ -23,6 +24,11 @@ class Engine(Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether it takes work."""
+        ...
+
+    @property
+    def events(self) -> Events:
+        """What happened lately; `owner_uid` says who may see it."""
         ...
 
     def host(self) -> HostReport:

@@ -52,6 +52,7 @@ def document(routes: Iterable[AnyRoute]) -> bytes:
     routes = tuple(routes)
     models = {route.body for route in routes} | {route.query for route in routes}
     models |= {route.answer for route in routes if route.answer is not None} | {ErrorAnswer}
+    models |= {route.event_data for route in routes if route.event_data is not None}
     ordered = sorted(models - {Nothing}, key=lambda model: model.__name__)
     _, schemas = models_json_schema([(model, "validation") for model in ordered], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -87,6 +88,16 @@ def _operation(route: AnyRoute, schemas: dict[str, Any]) -> dict[str, Any]:
             for name in route.parameters
         ]
         + _query_parameters(route.query, schemas)
+        + [
+            {
+                "name": name,
+                "in": "header",
+                "required": False,
+                "description": what,
+                "schema": {"type": "string"},
+            }
+            for name, what in route.headers.items()
+        ]
         + ([_KEY_PARAMETER] if route.takes_key else []),
         "responses": _successes(route) | _errors(route),
     }
@@ -116,6 +127,10 @@ def _successes(route: AnyRoute) -> dict[str, Any]:
         content = _json(route.answer)
     elif route.raw_type is not None:
         content = {route.raw_type: _BYTES}
+    if route.event_data is not None:
+        # OpenAPI before 3.2 has no word for the items of a stream.
+        schema = {"type": "string", "x-event-data": _ref(route.event_data)}
+        content = {"text/event-stream": {"schema": schema}}
     return {
         str(status): _response(description, content)
         for status, description in route.statuses.items()
@@ -161,4 +176,8 @@ def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(model: type[BaseModel]) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}}
+    return {"application/json": {"schema": _ref(model)}}
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}

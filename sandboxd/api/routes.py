@@ -60,7 +60,9 @@ class Route(Generic[B, Q]):
 
     statuses: what success answers, with a word on each. errors: what this route can answer
     beyond what every route can. answer: None = no JSON body. streams_body: the handler reads the
-    body itself, raw bytes of any length and type (api/decode.py, `body_chunks`).
+    body itself, raw bytes of any length and type (api/decode.py, `body_chunks`). headers: that it
+    takes beside those that every route does, with a word on each. event_data: what each
+    Server-Sent Event carries.
     """
 
     method: str
@@ -76,6 +78,8 @@ class Route(Generic[B, Q]):
     max_body_bytes: int = SMALL_BODY_BYTES
     raw_type: str | None = None
     streams_body: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    event_data: type[BaseModel] | None = None
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:

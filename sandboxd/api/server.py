@@ -30,6 +30,7 @@ from sandboxd.errors import (
     RouteNotFound,
     SandboxdError,
 )
+from sandboxd.logs import ASKED, Asked, about
 from sandboxd.model import Caller
 from sandboxd.names import new_id
 from sandboxd.wire.requests import NOTHING
@@ -113,6 +114,9 @@ class Api:
         assert isinstance(connection, Connection)
         connection.request_started()
         request_id = new_id()
+        peer = connection.peer
+        if peer is not None:
+            ASKED.set(Asked(request_id, peer.uid, peer.pid))
         try:
             response = await self._respond(request, connection, request_id)
         except SandboxdError as exc:
@@ -219,5 +223,5 @@ def _log(request: web.BaseRequest, connection: Connection, status: int, request_
     uid = None if connection.peer is None else connection.peer.uid
     logger.log(
         level, "%s %s: %d (uid %s, request %s)", request.method, _path(request), status, uid,
-        request_id,
+        request_id, extra=about(REQUEST_ID=request_id, CALLER_UID=uid, HTTP_STATUS=status),
     )  # fmt: skip

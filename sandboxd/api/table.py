@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from sandboxd import errors
-from sandboxd.api import executions, host, output, sandboxes
+from sandboxd.api import events, executions, host, output, sandboxes
 from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
 from sandboxd.wire import answers
 from sandboxd.wire import host as host_answers
@@ -134,6 +134,15 @@ ROUTES: tuple[AnyRoute, ...] = (
         body=r.Run, query=r.Nothing, answer=answers.ExecutionAnswer,
         statuses=_STARTED, errors=tuple(dict.fromkeys((*_NEW_SANDBOX, *_NEW_EXECUTION))),
         max_body_bytes=LARGE_BODY_BYTES,
+    ),
+    Route(
+        "GET", "/v1/events", events.follow_events,
+        "Follow what happens to the caller's sandboxes and executions",
+        body=r.Nothing, query=r.Nothing, answer=None,
+        statuses={200: "Server-Sent Events; the data of each is an EventAnswer"},
+        raw_type="text/event-stream", errors=(errors.Draining, errors.QuotaExceeded),
+        headers={"Last-Event-ID": "id of the last event seen: go on after it"},
+        event_data=host_answers.EventAnswer,
     ),
     Route(
         "GET", "/v1/host", host.get_host, "What this host can do, and how much of it is taken",

@@ -72,6 +72,7 @@ class Adoption:
         outcome = lost() if facts is None else self._executions.judge(running, facts)
         self._executions.finish(running, outcome, facts)
         await context.store.save_execution(execution)
+        context.life.ended(live.sandbox, execution)
         running.conclude()
         await context.scheme.collect(live.sandbox, execution)
         running.collected.set()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandboxd.binds import BindPolicy
+from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.levels import Offers
 from sandboxd.policy import LimitPolicy
@@ -87,3 +88,4 @@ class Context:
     store: Store
     registry: Registry
     tasks: Tasks
+    life: Life

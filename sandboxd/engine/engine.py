@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
+from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, HostReport, Origin, SandboxRequest
@@ -189,6 +190,13 @@ class Engine:
                 yield news
             finally:
                 running.followers.discard(news)
+
+    # -- what happened
+
+    @property
+    def events(self) -> Events:
+        """What happened lately; `owner_uid` says who may see it."""
+        return self._context.life.events
 
     # -- host
 

@@ -60,6 +60,7 @@ class Executions:
             execution.command = replace(execution.command, stdin=None)
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self._save(execution)
+        self._context.life.started(live.sandbox, execution)
         self.watch(live, begun)
         return begun
 
@@ -229,6 +230,7 @@ class Executions:
         self.finish(running, outcome, facts)
         live.used_monotonic = running.finished_monotonic
         await self._save(running.execution)
+        self._context.life.ended(live.sandbox, running.execution)
         running.conclude()
         try:
             await self._context.scheme.collect(live.sandbox, running.execution)

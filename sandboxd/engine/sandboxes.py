@@ -23,6 +23,7 @@ from sandboxd.model import (
     SCOPE_LIMITS,
     Caller,
     ErrorCode,
+    EventType,
     Execution,
     LimitChanges,
     Limits,
@@ -69,6 +70,7 @@ class Sandboxes:
                 undo.pop_all()
             live = LiveSandbox(sandbox, used_monotonic=context.clock.monotonic())
             registry.add(live)
+        context.life.sandbox(EventType.SANDBOX_CREATED, sandbox)
         return live
 
     async def change(
@@ -95,6 +97,7 @@ class Sandboxes:
                 sandbox.idle_timeout_seconds = idle_timeout_seconds
                 live.used_monotonic = self._context.clock.monotonic()
             await self._context.store.save_sandbox(sandbox)
+            self._context.life.sandbox(EventType.SANDBOX_CHANGED, sandbox)
 
     async def suspend(self, live: LiveSandbox) -> None:
         """Stop every process; new executions are refused."""
@@ -110,6 +113,7 @@ class Sandboxes:
             await self._context.scheme.suspend_sandbox(live.sandbox)
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
             live.suspended_monotonic = self._context.clock.monotonic()
+            self._context.life.sandbox(EventType.SANDBOX_SUSPENDED, live.sandbox)
 
     async def resume(self, live: LiveSandbox) -> None:
         """Let every process go on."""
@@ -128,11 +132,14 @@ class Sandboxes:
                     running.deadline_monotonic += now - live.suspended_monotonic
             live.suspended_monotonic = None
             await self._context.store.save_sandbox(live.sandbox)
+            self._context.life.sandbox(EventType.SANDBOX_RESUMED, live.sandbox)
 
     def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:
         """Begin to release, once; the task ends when everything is gone."""
         if live.release is None or (live.release.done() and not live.is_over):
-            live.sandbox.state = SandboxState.RELEASING
+            if live.release is None:
+                live.sandbox.state = SandboxState.RELEASING
+                self._context.life.sandbox(EventType.SANDBOX_RELEASING, live.sandbox, code)
             name = f"release of sandbox {live.sandbox.id}"
             live.release = self._context.tasks.start(self._release(live, code), name)
         return live.release
@@ -247,6 +254,7 @@ class Sandboxes:
             sandbox.env = {}
             live.released_monotonic = context.clock.monotonic()
             await self._save(sandbox)
+            context.life.sandbox(EventType.SANDBOX_RELEASED, sandbox)
 
     async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
         for running in live.running():

@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from pydantic import Field
 
-from sandboxd.model import Isolation, Network, SchemeName
+from sandboxd.model import (
+    ErrorCode,
+    EventType,
+    ExecutionStatus,
+    Isolation,
+    Network,
+    SandboxState,
+    SchemeName,
+)
 from sandboxd.wire.answers import Answer, EnforcementAnswer, LimitsAnswer
 
 
@@ -91,6 +100,23 @@ class HealthAnswer(Answer):
     version: str
     ready: bool
     resource_control: ResourceControlAnswer
+
+
+class EventAnswer(Answer):
+    """The data of one event of /v1/events; null where it says nothing of the kind."""
+
+    type: EventType
+    at: datetime
+    owner_uid: int
+    sandbox_id: str
+    sandbox_name: str | None
+    state: SandboxState
+    reason: ErrorCode | None
+    execution_id: str | None
+    status: ExecutionStatus | None
+    error_code: ErrorCode | None
+    exit_code: int | None
+    signal: int | None
 
 
 class ReadyAnswer(Answer):

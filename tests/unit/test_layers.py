@@ -25,12 +25,22 @@ class Layer(NamedTuple):
     may_import: tuple[str, ...]
 
 
-DOORS = ("systemd", "cgroup", "spawn", "isolation", "supervisor", "workspace", "store", "keys")
+DOORS = (
+    "systemd",
+    "cgroup",
+    "spawn",
+    "isolation",
+    "supervisor",
+    "workspace",
+    "store",
+    "keys",
+    "journal",
+)
 
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {
-    "values": Layer(("errors", "quantity", "names", "model", "evidence"), ()),
     "decisions": Layer(("policy", "levels", "binds", "outcome", "ports"), ("values",)),
+    "values": Layer(("errors", "quantity", "names", "model", "evidence", "logs"), ()),
     "engine": Layer(("engine",), ("values", "decisions")),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
     # The shim holds, limits and judges its command by itself.

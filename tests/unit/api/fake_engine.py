@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sandboxd.api.engine_port import Stream
+from sandboxd.engine.events import Events
 from sandboxd.engine.requests import (
     ExecutionRequest,
     HostReport,
@@ -81,6 +82,7 @@ class FakeEngine:
         self.unfollowed = asyncio.Event()
         self.followers: dict[str, list[asyncio.Event]] = {}
         self._ticks = 0
+        self.events = Events()
 
     @property
     def is_ready(self) -> bool:

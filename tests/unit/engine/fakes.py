@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from sandboxd.binds import BindPolicy
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
+from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
@@ -356,6 +357,7 @@ def make_context(world: World, **changes: object) -> Context:
         store=FakeStore(world),
         registry=Registry(Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes)),
         tasks=Tasks(),
+        life=Life(world),
     )
 
 

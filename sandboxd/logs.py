@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts that go with a log line: who asked, and what it is about.
+
+sandboxd/journal.py makes fields of them that `journalctl SANDBOX_ID=...` finds.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+# The key in `extra` of logging calls.
+FIELDS = "journal_fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request that what is done now belongs to."""
+
+    request_id: str
+    uid: int
+    pid: int
+
+    def __str__(self) -> str:
+        return f"asked by uid {self.uid}, pid {self.pid}, request {self.request_id}"
+
+
+# Background work keeps that of the request that began it.
+ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+def about(**fields: Any) -> dict[str, dict[str, Any]]:
+    """`extra` for a logging call; None is left out, a list gives a field of each entry."""
+    return {FIELDS: {name: value for name, value in fields.items() if value is not None}}
