@@ -39,6 +39,7 @@ from sandboxd.engine.engine import Engine
 from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.keys import DiskKeys
 from sandboxd.levels import Findings, Lack, Offers, offers
@@ -273,6 +274,9 @@ class _Daemon:
             missing.append("root: commands run with the daemon's own uid and privileges")
         if not chosen.pid_namespace:
             missing.append("pid namespace: commands see the host's processes")
+        no_filter = seccomp.lack()
+        if no_filter is not None:
+            missing.append(no_filter)
         return Settings(
             version=__version__,
             instance_id=instance_id,

@@ -13,7 +13,7 @@ import resource
 import signal
 from typing import Any, NoReturn
 
-from sandboxd.isolation import linux
+from sandboxd.isolation import linux, seccomp
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
@@ -62,6 +62,9 @@ def enter_and_exec(spec: dict[str, Any], stdio: tuple[int, int, int], *, keep_fd
         linux.set_no_new_privs()
         step = "cwd"
         os.chdir(spec["cwd"])
+        step = "filter"
+        if spec["filter"] is not None:
+            seccomp.load(seccomp.Filter(spec["filter"]))
         step = "exec"
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
     except OSError as exc:

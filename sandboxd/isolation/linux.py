@@ -26,11 +26,14 @@ _KEYCTL_NUMBERS = {
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+_SECCOMP_MODE_FILTER = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -87,6 +90,30 @@ def become_subreaper() -> None:
 def set_no_new_privs() -> None:
     """PR_SET_NO_NEW_PRIVS."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+_INSTRUCTION_BYTES = 8
+
+
+def filter_calls(program: bytes) -> None:
+    """PR_SET_SECCOMP with an array of struct sock_filter; needs no_new_privs or root."""
+    mode = ctypes.c_ulong(_SECCOMP_MODE_FILTER)
+    fprog = _Program(len(program) // _INSTRUCTION_BYTES, program)
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(_PR_SET_SECCOMP, mode, ctypes.byref(fprog), zero, zero), "PR_SET_SECCOMP")
+
+
+def can_filter_calls() -> bool:
+    """Whether this kernel has such filters: it then looks for the one we do not give (prctl(2))."""
+    mode, zero = ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.c_ulong(0)
+    _libc.prctl(_PR_SET_SECCOMP, mode, zero, zero, zero)
+    return ctypes.get_errno() == errno.EFAULT
 
 
 def leave_session_keyring() -> None:

@@ -18,7 +18,7 @@ import socket
 import struct
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 START_FILE = "start.json"
 RECORD_FILE = "record.json"

@@ -7,7 +7,8 @@ import logging
 import os
 from typing import Any
 
-from sandboxd.model import OutputSummary
+from sandboxd.isolation import seccomp
+from sandboxd.model import Isolation, OutputSummary
 from sandboxd.outcome import Facts
 from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records
@@ -39,6 +40,7 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
         "cpu_seconds": limits.cpu_seconds,
         "max_output_bytes": limits.max_output_bytes,
         "kill_grace_seconds": command.kill_grace_seconds,
+        "filter": seccomp.choose(strict=request.sandbox.isolation is Isolation.STRICT),
         "namespaces": request.private_mounts,
         "tmp_dir": request.tmp_directory,
         "files": dict(request.identity_files),

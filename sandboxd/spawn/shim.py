@@ -187,7 +187,11 @@ class Shim:
     def _check_privileges(self, pid: int) -> None:
         pidfd = os.pidfd_open(pid)
         try:
-            left = verify.privileges_left(verify.host_pid(pidfd), self._spec["uid"])
+            left = verify.privileges_left(
+                verify.host_pid(pidfd),
+                self._spec["uid"],
+                is_filtered=self._spec["filter"] is not None,
+            )
         finally:
             os.close(pidfd)
         if left is not None:

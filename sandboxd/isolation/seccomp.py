@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The system-call filter: classic BPF put together by hand, loaded just before the exec.
+
+It lists what is refused, and answers ENOSYS for calls newer than that list. Of a call's arguments
+it reads the low 32 bits only, as the kernel does with each that is compared here: they are int or
+unsigned int, or the flags of clone and unshare, whose high half is cut off or refused.
+
+Source: linux/seccomp.h, linux/filter.h; seccomp(2).
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import struct
+from collections.abc import Iterable
+
+from sandboxd.isolation import linux
+from sandboxd.isolation import syscalls as table
+
+ALLOW = 0x7FFF0000
+KILL_PROCESS = 0x80000000
+REFUSE = 0x00050000
+
+# struct seccomp_data; both machines are little-endian.
+_NUMBER_OFFSET = 0
+_ARCHITECTURE_OFFSET = 4
+_ARGUMENTS_OFFSET = 16
+
+# linux/bpf_common.h
+_LOAD = 0x20
+_AND = 0x54
+_JUMP_IF_EQUAL = 0x15
+_JUMP_IF_GREATER = 0x25
+_JUMP_IF_ANY_BIT = 0x45
+_RETURN = 0x06
+
+_Code = list[tuple[int, int, int, int]]
+
+
+class Filter(enum.StrEnum):
+    """What is refused: at the levels basic and standard, and at strict."""
+
+    COMMON = "common"
+    STRICT = "strict"
+
+
+def assemble(kind: Filter, machine: str) -> bytes:
+    """The filter for a machine of `table.ARCHITECTURES`: an array of struct sock_filter."""
+    strict = kind is Filter.STRICT
+    code = [
+        _load(_ARCHITECTURE_OFFSET),
+        (_JUMP_IF_EQUAL, 1, 0, table.ARCHITECTURES[machine]),
+        _answer(KILL_PROCESS),
+        _load(_NUMBER_OFFSET),
+        (_JUMP_IF_GREATER, 0, 1, table.LAST_REVIEWED),
+        _refuse(errno.ENOSYS),
+    ]
+    rules = {
+        # First, since it is called often and is none of those the kernel knows to be allowed.
+        "ioctl": _refuse_values(1, table.IOCTLS, errno.EPERM),
+        "clone": _refuse_bits(0, table.NAMESPACE_FLAGS & ~0xFF, errno.EPERM),
+        "unshare": _refuse_bits(0, table.NAMESPACE_FLAGS, errno.EPERM),
+        "socket": _sockets(strict=strict),
+        "socketpair": _sockets(strict=strict),
+        "personality": _allow_values(0, table.PERSONALITIES, errno.EPERM),
+    }
+    refused = table.REFUSED | (table.REFUSED_STRICT if strict else {})
+    rules |= {name: [_refuse(number)] for name, number in refused.items()}
+    for name, rule in rules.items():
+        number = table.number(name, machine)
+        if number is not None:
+            code += _when(number, rule)
+    code.append(_answer(ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def lack() -> str | None:
+    """Why there can be no filter on this host, in words; None when there can."""
+    machine = os.uname().machine
+    if machine not in table.ARCHITECTURES:
+        return f"system-call filter: sandboxd has none for {machine}"
+    if not linux.can_filter_calls():
+        return "system-call filter: this kernel has none (CONFIG_SECCOMP_FILTER)"
+    return None
+
+
+def choose(*, strict: bool) -> Filter | None:
+    """The filter for a command; None on a host that lacks it, where there is level basic alone."""
+    if lack() is not None:
+        return None
+    return Filter.STRICT if strict else Filter.COMMON
+
+
+def load(kind: Filter) -> None:
+    """Put this process under the filter for good; no_new_privs must be set. Raises OSError."""
+    linux.filter_calls(_PROGRAMS[kind])
+
+
+def _load(offset: int) -> tuple[int, int, int, int]:
+    return (_LOAD, 0, 0, offset)
+
+
+def _argument(index: int) -> tuple[int, int, int, int]:
+    """Load the low half of an argument."""
+    return _load(_ARGUMENTS_OFFSET + 8 * index)
+
+
+def _answer(action: int) -> tuple[int, int, int, int]:
+    return (_RETURN, 0, 0, action)
+
+
+def _refuse(number: int) -> tuple[int, int, int, int]:
+    return _answer(REFUSE | number)
+
+
+def _when(value: int, then: _Code) -> _Code:
+    """`then`, all of whose ways must end in an answer, where what was loaded is `value`."""
+    return [(_JUMP_IF_EQUAL, 0, len(then), value), *then]
+
+
+def _refuse_values(index: int, values: Iterable[int], number: int) -> _Code:
+    code = [_argument(index)]
+    for value in values:
+        code += _when(value, [_refuse(number)])
+    return [*code, _answer(ALLOW)]
+
+
+def _allow_values(index: int, values: Iterable[int], number: int) -> _Code:
+    code = [_argument(index)]
+    for value in values:
+        code += _when(value, [_answer(ALLOW)])
+    return [*code, _refuse(number)]
+
+
+def _refuse_bits(index: int, bits: int, number: int) -> _Code:
+    return [_argument(index), (_JUMP_IF_ANY_BIT, 0, 1, bits), _refuse(number), _answer(ALLOW)]
+
+
+def _sockets(*, strict: bool) -> _Code:
+    """Of socket and socketpair: by family, type, protocol."""
+    plain = [_answer(ALLOW)]
+    code = [_argument(0), *_when(table.AF_UNIX, plain)]
+    inet = _tcp_and_udp() if strict else plain
+    netlink = _allow_values(2, [table.NETLINK_ROUTE], errno.EPROTONOSUPPORT) if strict else plain
+    code += _when(table.AF_INET, inet)
+    code += _when(table.AF_INET6, inet)
+    code += _when(table.AF_NETLINK, netlink)
+    return [*code, _refuse(errno.EAFNOSUPPORT)]
+
+
+def _tcp_and_udp() -> _Code:
+    protocols = _allow_values(2, table.INET_PROTOCOLS, errno.EPROTONOSUPPORT)
+    code = [_argument(1), (_AND, 0, 0, table.SOCK_TYPE_MASK)]
+    for kind in table.INET_TYPES:
+        code += _when(kind, protocols)
+    return [*code, _refuse(errno.EPROTONOSUPPORT)]
+
+
+# Once in the spawner: its shims and their children have them from it.
+_PROGRAMS = (
+    {kind: assemble(kind, os.uname().machine) for kind in Filter}
+    if os.uname().machine in table.ARCHITECTURES
+    else {}
+)

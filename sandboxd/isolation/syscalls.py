@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which system calls the filter refuses, and their numbers. Pure tables.
+
+Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and scripts/syscall.tbl; the lists were
+made beside those of systemd's SystemCallFilter=, Docker and Flatpak.
+"""
+
+from __future__ import annotations
+
+import errno
+
+# Machine, as uname(2) has it -> AUDIT_ARCH of linux/audit.h.
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# Nobody has looked at calls above this: they are answered as a kernel does that lacks them. x32's
+# calls, which have bit 30 set, are among them.
+LAST_REVIEWED = 469
+
+# Name -> numbers on x86_64 and aarch64; None where the machine has no such call.
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "_sysctl": (156, None),
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_settime": (227, 112),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "create_module": (174, None),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "file_setattr": (469, 469),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "get_mempolicy": (239, 236),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioctl": (16, 29),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "lookup_dcookie": (212, 18),
+    "mbind": (237, 235),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "migrate_pages": (256, 238),
+    "modify_ldt": (154, None),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "nfsservctl": (180, 42),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "set_mempolicy": (238, 237),
+    "set_mempolicy_home_node": (450, 450),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "uselib": (134, None),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+
+# Refused whole, at every level: name -> errno.
+REFUSED = {
+    **dict.fromkeys(
+        (
+            # The mount family, by the old and the new interface.
+            "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount",
+            "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
+            "setns",
+            # Programs and modules in the kernel, and its insides.
+            "bpf", "perf_event_open", "kexec_load", "kexec_file_load", "create_module",
+            "init_module", "finit_module", "delete_module", "syslog", "lookup_dcookie",
+            # Keyrings have no namespace: those of a uid outlive its sandbox.
+            "keyctl", "add_key", "request_key",
+            # The host's own affairs.
+            "reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "settimeofday",
+            "clock_settime", "sethostname", "setdomainname", "vhangup", "nfsservctl", "_sysctl",
+            "iopl", "ioperm", "uselib",
+            # Files past their directories' permissions.
+            "open_by_handle_at", "fanotify_init",
+            # Like FS_IOC_FSSETXATTR below.
+            "file_setattr",
+        ),
+        errno.EPERM,
+    ),
+    # Its flags lie in memory, where no filter can look; C libraries fall back to clone.
+    "clone3": errno.ENOSYS,
+    # Its operations pass no filter.
+    **dict.fromkeys(("io_uring_setup", "io_uring_enter", "io_uring_register"), errno.ENOSYS),
+    # Makes races in the kernel winnable.
+    "userfaultfd": errno.ENOSYS,
+}  # fmt: skip
+
+# At strict also.
+REFUSED_STRICT = {
+    **dict.fromkeys(
+        (
+            "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd",
+            "kcmp", "mbind", "get_mempolicy", "set_mempolicy", "set_mempolicy_home_node",
+            "migrate_pages", "move_pages", "modify_ldt",
+        ),
+        errno.EPERM,
+    ),
+    # Memory that is no file in a directory; what wants it falls back to one.
+    "memfd_create": errno.ENOSYS,
+    "memfd_secret": errno.ENOSYS,
+}  # fmt: skip
+
+# CLONE_NEW* of linux/sched.h. CLONE_NEWTIME (0x80) lies in the bits that clone(2) takes as the
+# child's signal, so that only unshare knows it; a signal of that number there is none.
+NAMESPACE_FLAGS = 0x7E020080
+
+# Requests of ioctl(2), which the kernel takes as 32 bits.
+IOCTLS = (
+    0x5412,  # TIOCSTI: types into its terminal
+    0x541C,  # TIOCLINUX: selects and pastes on a console
+    0x541D,  # TIOCCONS: takes the console's output
+    0x5423,  # TIOCSETD: line disciplines, loaded as modules
+    # Both carry what binds a file to a project: its id, and whether new files inherit it.
+    0x401C5820,  # FS_IOC_FSSETXATTR
+    0x40086602,  # FS_IOC_SETFLAGS
+)
+
+# Of personality(2): Linux, Linux on 32 bits, no address space randomization (debuggers,
+# sanitizers), and the question. Others weaken what the kernel does for every process.
+PERSONALITIES = (0x0, 0x8, 0x0040000, 0x0040008, 0xFFFFFFFF)
+
+# linux/socket.h. Every other family is a module that the host loads at its first use; vsock leads
+# past every network namespace to the hypervisor.
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+SOCK_TYPE_MASK = 0xF
+# At strict: TCP and UDP alone. SOCK_STREAM, SOCK_DGRAM; IPPROTO_IP (its default), TCP, UDP.
+INET_TYPES = (1, 2)
+INET_PROTOCOLS = (0, 6, 17)
+NETLINK_ROUTE = 0
+
+
+def number(name: str, machine: str) -> int | None:
+    """The call's number on a machine of ARCHITECTURES; None where it has none."""
+    return NUMBERS[name][list(ARCHITECTURES).index(machine)]
