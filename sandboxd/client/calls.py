@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
+from sandboxd.client import routes
+from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
+from sandboxd.client.request import Request
 from sandboxd.client.transport import Transport
+from sandboxd.errors import Draining
 
 DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
 SOCKET_VARIABLE = "SANDBOXD_SOCKET"
-_FINAL_WAIT_SECONDS = 3600
-# Creating and releasing wait for systemd, and that for the kernel.
-_TIMEOUT_SECONDS = 150.0
-_RUNNING = ("PENDING", "RUNNING")
+# How long a restart of the daemon may take.
+RESTART_SECONDS = 60.0
+RETRY_SECONDS = 0.2
+RUNNING = ("PENDING", "RUNNING")
 
 Answer = dict[str, Any]
 
@@ -30,86 +33,104 @@ class Client:
     """One daemon. Every method raises what the daemon refused with, as sandboxd.errors."""
 
     def __init__(self, path: str) -> None:
-        self._transport = Transport(path)
+        self.transport = Transport(path)
 
     @property
     def path(self) -> str:
         """The socket's path."""
-        return self._transport.path
+        return self.transport.path
+
+    def ask(self, request: Request) -> Any:
+        """The answer's JSON; None where it has no body."""
+        return self.transport.ask(request)
 
     def host(self) -> Answer:
         """What the host can do."""
-        return self._ask("GET", "/v1/host")
+        return self._ask(routes.host())
 
     def create_sandbox(self, body: Mapping[str, Any]) -> Answer:
         """A new sandbox."""
-        return self._ask("POST", "/v1/sandboxes", body)
+        return self._ask(routes.create_sandbox(body))
 
     def get_sandbox(self, ref: str) -> Answer:
         """One sandbox, by id or name."""
-        return self._ask("GET", _sandbox(ref))
+        return self._ask(routes.get_sandbox(ref))
 
-    def list_sandboxes(self, **filters: str) -> Iterator[Answer]:
+    def list_sandboxes(self, **filters: object) -> Iterator[Answer]:
         """All that the caller may see, oldest first."""
-        return self._pages("/v1/sandboxes", "sandboxes", filters)
+        return self._pages("sandboxes", lambda cursor: routes.list_sandboxes(filters, cursor))
 
     def change_sandbox(self, ref: str, body: Mapping[str, Any]) -> Answer:
         """Change it live."""
-        return self._ask("PATCH", _sandbox(ref), body)
+        return self._ask(routes.change_sandbox(ref, body))
 
     def release_sandbox(self, ref: str) -> None:
         """Returns once it is gone."""
-        self._ask("DELETE", _sandbox(ref))
+        self.ask(routes.release_sandbox(ref))
 
     def suspend_sandbox(self, ref: str) -> Answer:
         """Freeze every process in it."""
-        return self._ask("POST", f"{_sandbox(ref)}/suspend")
+        return self._ask(routes.suspend_sandbox(ref))
 
     def resume_sandbox(self, ref: str) -> Answer:
         """Let them go on."""
-        return self._ask("POST", f"{_sandbox(ref)}/resume")
+        return self._ask(routes.resume_sandbox(ref))
 
     def start_execution(self, ref: str, body: Mapping[str, Any]) -> Answer:
         """The running execution; wait with `wait_execution`."""
-        return self._ask("POST", f"{_sandbox(ref)}/executions", {**body, "wait": False})
+        return self._ask(routes.start_execution(ref, body))
 
     def run(self, body: Mapping[str, Any]) -> Answer:
         """The running execution of a new sandbox that lives as long as it."""
-        return self._ask("POST", "/v1/run", {**body, "wait": False})
+        return self._ask(routes.run(body))
 
     def get_execution(self, ref: str, execution_id: str) -> Answer:
         """One execution as it is now."""
-        return self._ask("GET", _execution(ref, execution_id))
+        return self._ask(routes.get_execution(ref, execution_id))
 
     def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
     ) -> Answer:
         """The finished execution, or after the timeout (None = never) as it is then."""
-        path = _execution(ref, execution_id)
         while True:
-            wait = _FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
-            answer: Answer = self._transport.ask(
-                "GET", path, query={"wait": wait}, timeout_seconds=wait + _TIMEOUT_SECONDS
-            )
-            if answer["status"] not in _RUNNING or timeout_seconds is not None:
+            wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
+            answer = self._ask(routes.wait_execution(ref, execution_id, wait))
+            if answer["status"] not in RUNNING or timeout_seconds is not None:
                 return answer
 
-    def list_executions(self, ref: str | None = None, **filters: str) -> Iterator[Answer]:
+    def finish_execution(self, ref: str, execution_id: str) -> Answer:
+        """The finished execution. It goes on when the daemon is restarted, and so does the wait.
+
+        Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
+        """
+        give_up: float | None = None
+        while True:
+            try:
+                return self.wait_execution(ref, execution_id)
+            except (Draining, ConnectionLost, DaemonUnreachable) as exc:
+                now = time.monotonic()
+                give_up = now + RESTART_SECONDS if give_up is None else give_up
+                if now > give_up:
+                    raise away(exc, ref, execution_id) from exc
+            # A daemon that is not there yet tells nobody when it is.
+            time.sleep(RETRY_SECONDS)
+
+    def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[Answer]:
         """Those of one sandbox, or all that the caller may see."""
-        path = "/v1/executions" if ref is None else f"{_sandbox(ref)}/executions"
-        return self._pages(path, "executions", filters)
+        return self._pages(
+            "executions", lambda cursor: routes.list_executions(ref, filters, cursor)
+        )
 
     def kill_execution(self, ref: str, execution_id: str, body: Mapping[str, Any]) -> Answer:
         """End it, or only send a signal."""
-        return self._ask("POST", f"{_execution(ref, execution_id)}/kill", body)
+        return self._ask(routes.kill_execution(ref, execution_id, body))
 
     def read_output(
         self, ref: str, execution_id: str, stream: str, *, offset: int = 0
     ) -> Iterator[bytes]:
         """What was printed so far."""
-        path = f"{_execution(ref, execution_id)}/output"
-        query = {"stream": stream, "offset": offset}
-        return self._transport.stream(path, query=query, timeout_seconds=_TIMEOUT_SECONDS)
+        with self.transport.open(routes.read_output(ref, execution_id, stream, offset)) as answer:
+            yield from answer.chunks()
 
     def all_output(self, execution: Answer, stream: str) -> Iterator[bytes]:
         """Every byte of an execution's stream: what its answer carries, then the rest."""
@@ -120,31 +141,26 @@ class Client:
                 execution["sandbox_id"], execution["id"], stream, offset=len(inline)
             )
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        answer: Answer = self._transport.ask(method, path, body, timeout_seconds=_TIMEOUT_SECONDS)
+    def _ask(self, request: Request) -> Answer:
+        answer: Answer = self.transport.ask(request)
         return answer
 
-    def _pages(self, path: str, key: str, filters: Mapping[str, str]) -> Iterator[Answer]:
-        query: dict[str, object] = {**filters, "limit": 1000}
+    def _pages(self, key: str, page: Callable[[str | None], Request]) -> Iterator[Answer]:
+        cursor: str | None = None
         while True:
-            page = self._transport.ask("GET", path, query=query, timeout_seconds=_TIMEOUT_SECONDS)
-            yield from page[key]
-            if page["next_cursor"] is None:
+            answer = self._ask(page(cursor))
+            yield from answer[key]
+            cursor = answer["next_cursor"]
+            if cursor is None:
                 return
-            query["cursor"] = page["next_cursor"]
 
 
 def inline_output(execution: Answer, stream: str) -> bytes:
     """The bytes of a stream that an answer carries."""
     encoded = execution.get(f"{stream}_base64")
     if encoded is not None:
+        # Rarely needed, and no part of what a short command loads.
+        import base64
+
         return base64.b64decode(encoded)
     return (execution[stream] or "").encode()
-
-
-def _sandbox(ref: str) -> str:
-    return f"/v1/sandboxes/{quote(ref, safe='')}"
-
-
-def _execution(ref: str, execution_id: str) -> str:
-    return f"{_sandbox(ref)}/executions/{quote(execution_id, safe='')}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from sandboxd import errors
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import MethodNotAllowed, RouteNotFound, SandboxdError
 
 
 class DaemonUnreachable(SandboxdError):
@@ -40,8 +40,53 @@ class ConnectionLost(SandboxdError):
     retryable = True
 
 
+class Silent(ConnectionLost):
+    """Raised when the daemon said nothing for as long as it may."""
+
+
+class Unreadable(ConnectionLost):
+    """Raised when what the daemon sent is not what it promised."""
+
+
+class ServerTooOld(SandboxdError):
+    """Raised when the daemon does not know what was asked for: it is older than this client."""
+
+    code: ClassVar[str] = "SERVER_TOO_OLD"
+
+
 class UnknownRefusal(SandboxdError):
     """Raised for a code that this client does not know; it is in `details`."""
+
+
+def closed() -> ConnectionLost:
+    """The error for a connection that ended before the answer did."""
+    return ConnectionLost(
+        "cannot get an answer from sandboxd: it closed the connection",
+        hint="see its journal; an execution that was running goes on or is listed as ended",
+    )
+
+
+def silent(timeout_seconds: float | None) -> Silent:
+    """The error for an answer that did not come in time."""
+    return Silent(f"cannot get an answer from sandboxd: none within {timeout_seconds:g} seconds")
+
+
+def away(cause: SandboxdError, ref: str, execution_id: str) -> ConnectionLost:
+    """The error for a daemon that does not come back while an execution is waited for."""
+    return ConnectionLost(
+        f"cannot learn how the execution ends: sandboxd is away ({cause})",
+        hint=f"ask later with: sandboxctl inspect {ref} {execution_id}",
+    )
+
+
+def unreadable(reason: object) -> Unreadable:
+    """The error for an answer in another form."""
+    return Unreadable(f"cannot understand the answer of sandboxd: {reason}")
+
+
+# What a client of the same version never gets, since it asks for routes that are there.
+_NOT_KNOWN_THERE = (RouteNotFound.code, MethodNotAllowed.code)
+_UPGRADE = "upgrade the daemon, or do without; `sandboxctl doctor` shows its version"
 
 
 def refusal(status: int, body: bytes) -> SandboxdError:
@@ -53,6 +98,11 @@ def refusal(status: int, body: bytes) -> SandboxdError:
         hint = form["hint"]
     except (ValueError, KeyError, TypeError):
         return UnknownRefusal(f"cannot understand the answer: HTTP status {status}, not an error")
+    if code in _NOT_KNOWN_THERE:
+        details["code"] = code
+        return ServerTooOld(
+            f"{message}: this sandboxd is too old for it", hint=_UPGRADE, details=details
+        )
     kind = _BY_CODE.get(code)
     if kind is None:
         details["code"] = code

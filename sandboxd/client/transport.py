@@ -1,48 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP over a Unix socket, one connection for each request."""
+"""Requests over a Unix socket, one connection for each: the blocking half."""
 
 from __future__ import annotations
 
 import errno
-import http.client
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode
 
-from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, refusal
+from sandboxd.client.http import AnswerParser, Ended, ProtocolError
+from sandboxd.client.refusals import (
+    ConnectionLost,
+    DaemonUnreachable,
+    closed,
+    refusal,
+    silent,
+    unreadable,
+)
+from sandboxd.client.request import KEY_HEADER, Attempts, Request
+from sandboxd.errors import SandboxdError
 
-_BUSY_SECONDS = 10.0
-_BUSY_PAUSE_SECONDS = 0.02
-_CHUNK_BYTES = 256 << 10
+BUSY_SECONDS = 10.0
+BUSY_PAUSE_SECONDS = 0.02
+CHUNK_BYTES = 256 << 10
+# An error's body is small; the rest of a strange one is not waited for.
+_MAX_REFUSAL_BYTES = 1 << 20
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """http.client's connection, made to a path."""
+def connect(path: str, timeout_seconds: float | None) -> socket.socket:
+    """A connection to the daemon; a full backlog (EAGAIN, unix(7)) is waited for.
 
-    def __init__(self, path: str, timeout_seconds: float | None) -> None:
-        super().__init__("localhost", timeout=timeout_seconds)
-        self._path = path
+    Raises DaemonUnreachable.
+    """
+    give_up = time.monotonic() + BUSY_SECONDS
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout_seconds)
+        try:
+            connection.connect(path)
+        except OSError as exc:
+            connection.close()
+            if exc.errno != errno.EAGAIN or time.monotonic() > give_up:
+                raise DaemonUnreachable(path, exc.errno or errno.ENAMETOOLONG) from exc
+            # The kernel tells nobody when there is room in a backlog.
+            time.sleep(BUSY_PAUSE_SECONDS)
+        else:
+            return connection
 
-    def connect(self) -> None:
-        """Connect; a full backlog (EAGAIN, unix(7)) is waited for."""
-        give_up = time.monotonic() + _BUSY_SECONDS
+
+class Exchange:
+    """One request and its answer. A context manager; leaving it closes the connection."""
+
+    def __init__(self, path: str, request: Request) -> None:
+        """Send the request and read the answer's head.
+
+        Raises what the daemon refused with (sandboxd.errors), DaemonUnreachable, ConnectionLost.
+        """
+        self._timeout_seconds = request.timeout_seconds
+        self._parser = AnswerParser(has_no_body=request.method == "HEAD")
+        self.connection = connect(path, request.timeout_seconds)
+        try:
+            self._send(request)
+            while not self._parser.has_head:
+                self._receive()
+            if not request.expects(self.status):
+                raise refusal(self.status, self._refused_body())
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.connection.close()
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._parser.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The answer's headers, their names in lower case."""
+        return self._parser.headers
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body as it comes. Raises ConnectionLost."""
         while True:
-            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.sock.settimeout(self.timeout)
-            try:
-                self.sock.connect(self._path)
-            except OSError as exc:
-                self.sock.close()
-                if exc.errno != errno.EAGAIN or time.monotonic() > give_up:
-                    raise DaemonUnreachable(self._path, exc.errno or errno.ENAMETOOLONG) from exc
-                # The kernel tells nobody when there is room in a backlog.
-                time.sleep(_BUSY_PAUSE_SECONDS)
-            else:
+            chunk = self._parser.take()
+            if chunk:
+                yield chunk
+            elif self._parser.is_complete:
                 return
+            else:
+                self._receive()
+
+    def rest(self) -> bytes:
+        """What came after the head of a 101 answer."""
+        return self._parser.rest()
+
+    def _send(self, request: Request) -> None:
+        try:
+            for part in request.parts():
+                self.connection.sendall(part)
+        except TimeoutError as exc:
+            raise silent(self._timeout_seconds) from exc
+        except OSError:
+            # It may have answered before it had read all, and then the answer says why.
+            return
+
+    def _receive(self) -> None:
+        try:
+            self._parser.feed(self.connection.recv(CHUNK_BYTES))
+        except TimeoutError as exc:
+            raise silent(self._timeout_seconds) from exc
+        except (OSError, Ended) as exc:
+            raise closed() from exc
+        except ProtocolError as exc:
+            raise unreadable(exc) from exc
+
+    def _refused_body(self) -> bytes:
+        body = bytearray()
+        for chunk in self.chunks():
+            body += chunk
+            if len(body) > _MAX_REFUSAL_BYTES:
+                break
+        return bytes(body)
 
 
 class Transport:
@@ -51,64 +137,39 @@ class Transport:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        query: Mapping[str, object] | None = None,
-        timeout_seconds: float | None,
-    ) -> Any:
-        """The answer's JSON; None where it has no body.
+    def open(self, request: Request) -> Exchange:
+        """Send it. Raises what the daemon refused with, DaemonUnreachable, ConnectionLost.
 
-        Raises what the daemon refused with (sandboxd.errors), DaemonUnreachable, ConnectionLost.
+        What is idempotent is sent again when the connection broke before there was an answer.
         """
-        with self._answer(method, path, body, query, timeout_seconds) as response:
-            answer = response.read()
-        try:
-            return json.loads(answer) if answer else None
-        except ValueError as exc:
-            raise ConnectionLost("cannot understand the answer of sandboxd: not JSON") from exc
+        attempts = Attempts(request)
+        while True:
+            try:
+                return Exchange(self.path, request)
+            except (ConnectionLost, DaemonUnreachable) as exc:
+                pause = attempts.pause_seconds(exc)
+                if request.is_keyed and not self._knows_keys():
+                    raise
+            # A daemon that is not there yet tells nobody when it is.
+            time.sleep(pause)
 
-    def stream(
-        self, path: str, *, query: Mapping[str, object], timeout_seconds: float | None
-    ) -> Iterator[bytes]:
-        """The answer's bytes as they come. Raises as `ask` does."""
-        with self._answer("GET", path, None, query, timeout_seconds) as response:
-            while chunk := response.read(_CHUNK_BYTES):
-                yield chunk
+    def ask(self, request: Request) -> Any:
+        """The answer's JSON; None where it has no body. Raises as `open` does."""
+        with self.open(request) as exchange:
+            return decode(b"".join(exchange.chunks()))
 
-    @contextmanager
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, object] | None,
-        timeout_seconds: float | None,
-    ) -> Iterator[http.client.HTTPResponse]:
-        connection = _UnixConnection(self.path, timeout_seconds)
-        headers = {"Connection": "close", "Accept": "application/json"}
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
-        target = f"{path}?{urlencode(query)}" if query else path
+    def _knows_keys(self) -> bool:
+        """Whether the daemon keeps the first answer to an Idempotency-Key."""
         try:
-            connection.request(method, target, data, headers)
-            response = connection.getresponse()
-            if not 200 <= response.status < 300:
-                raise refusal(response.status, response.read())
-            yield response
-        except TimeoutError as exc:
-            raise ConnectionLost(
-                f"cannot get an answer from sandboxd: none within {timeout_seconds:g} seconds"
-            ) from exc
-        except (OSError, http.client.HTTPException) as exc:
-            raise ConnectionLost(
-                "cannot get an answer from sandboxd: it closed the connection",
-                hint="see its journal; an execution that was running goes on or is listed as ended",
-            ) from exc
-        finally:
-            connection.close()
+            with self.open(Request("GET", "/openapi.json")) as exchange:
+                return KEY_HEADER.encode() in b"".join(exchange.chunks())
+        except SandboxdError:
+            return False
+
+
+def decode(body: bytes) -> Any:
+    """An answer's JSON; None where it has no body. Raises ConnectionLost."""
+    try:
+        return json.loads(body) if body else None
+    except ValueError as exc:
+        raise unreadable("not JSON") from exc

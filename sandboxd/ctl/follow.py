@@ -8,23 +8,18 @@ import base64
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from sandboxd.client.calls import Answer, Client
-from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable
 from sandboxd.ctl import exits, verdict
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupted, Interrupts
 from sandboxd.ctl.limits import add_env
 from sandboxd.ctl.show import print_json
-from sandboxd.errors import Draining, ExecutionFinished, InvalidRequest
+from sandboxd.errors import ExecutionFinished, InvalidRequest
 
 _KILL_WAIT_SECONDS = 10.0
-# How long a restart of the daemon may take.
-_RESTART_SECONDS = 60.0
-_RETRY_SECONDS = 0.2
 # What a request may measure, less the rest of it.
 _MAX_INPUT_BYTES = 6 << 20
 
@@ -89,7 +84,7 @@ def follow(
         # Until its id is known, nobody could kill it.
         with interrupts.held():
             execution = start()
-        execution = _wait(client, execution)
+        execution = client.finish_execution(execution["sandbox_id"], execution["id"])
     except Interrupted as exc:
         if execution is None:
             raise
@@ -99,25 +94,6 @@ def follow(
     if interrupted is not None:
         return exits.SIGNALLED + interrupted.number
     return exits.of_execution(execution)
-
-
-def _wait(client: Client, execution: Answer) -> Answer:
-    """The finished execution. It goes on when the daemon is restarted, and so does this wait."""
-    sandbox, identity = execution["sandbox_id"], execution["id"]
-    give_up: float | None = None
-    while True:
-        try:
-            return client.wait_execution(sandbox, identity)
-        except (Draining, ConnectionLost, DaemonUnreachable) as exc:
-            if give_up is None:
-                give_up = time.monotonic() + _RESTART_SECONDS
-            elif time.monotonic() > give_up:
-                raise ConnectionLost(
-                    f"cannot learn how the execution ends: sandboxd is away ({exc})",
-                    hint=f"ask later with: sandboxctl inspect {sandbox} {identity}",
-                ) from exc
-        # A daemon that is not there yet tells nobody when it is.
-        time.sleep(_RETRY_SECONDS)
 
 
 def _kill(client: Client, execution: Answer) -> Answer:

@@ -17,7 +17,14 @@ import pytest
 from sandboxd import errors
 from sandboxd.client import transport
 from sandboxd.client.calls import Client
-from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, UnknownRefusal, refusal
+from sandboxd.client.refusals import (
+    ConnectionLost,
+    DaemonUnreachable,
+    ServerTooOld,
+    UnknownRefusal,
+    refusal,
+)
+from sandboxd.client.request import Request
 
 
 @contextmanager
@@ -81,7 +88,7 @@ def test_a_full_backlog_is_waited_for(tmp_path: Path) -> None:
 def test_a_backlog_that_stays_full_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "BUSY_SECONDS", 0.1)
     with listening(tmp_path / "s", backlog=0), socket.socket(socket.AF_UNIX) as waiting:
         waiting.connect(str(tmp_path / "s"))
         with pytest.raises(DaemonUnreachable) as unreachable:
@@ -91,7 +98,7 @@ def test_a_backlog_that_stays_full_is_given_up(
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"what?\r\n\r\n",
+    [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"what?\r\n\r\n",
      b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"],
 )  # fmt: skip
 def test_a_broken_answer_is_a_lost_connection(tmp_path: Path, data: bytes) -> None:
@@ -100,12 +107,76 @@ def test_a_broken_answer_is_a_lost_connection(tmp_path: Path, data: bytes) -> No
             Client(str(tmp_path / "s")).host()
 
 
-def test_no_answer_in_time_is_a_lost_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sandboxd.client.calls._TIMEOUT_SECONDS", 0.1)
+def test_no_answer_in_time_is_a_lost_connection(tmp_path: Path) -> None:
     with listening(tmp_path / "s"), pytest.raises(ConnectionLost, match=r"within 0\.1 seconds"):
-        Client(str(tmp_path / "s")).host()
+        Client(str(tmp_path / "s")).ask(Request("GET", "/v1/host", timeout_seconds=0.1))
+
+
+def serve(listener: socket.socket, answers: list[bytes]) -> list[bytes]:
+    """Answer one connection after the other; returns what was asked."""
+    asked = []
+    for data in answers:
+        connection, _ = listener.accept()
+        with connection:
+            asked.append(connection.recv(65536))
+            connection.sendall(data)
+    return asked
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+WITH_KEYS = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{..Idempotency-Key..}"
+
+
+def test_what_is_idempotent_is_asked_again(tmp_path: Path) -> None:
+    with listening(tmp_path / "s") as listener, in_thread(lambda: serve(listener, [b"", b"", OK])):
+        assert Client(str(tmp_path / "s")).host() == {}
+
+
+def test_it_is_not_asked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandboxd.client.request._PAUSES_SECONDS", (0.0, 0.0))
+    with listening(tmp_path / "s") as listener, in_thread(lambda: serve(listener, [b""] * 3)):
+        with pytest.raises(ConnectionLost, match="closed the connection"):
+            Client(str(tmp_path / "s")).host()
+
+
+@pytest.mark.parametrize(
+    "answers", [[b"", WITH_KEYS, OK], [b"", b"", WITH_KEYS, b"", WITH_KEYS, OK]]
+)
+def test_a_post_is_repeated_with_its_key_where_keys_are_kept(
+    tmp_path: Path, answers: list[bytes]
+) -> None:
+    asked: list[bytes] = []
+    with listening(tmp_path / "s") as listener:
+        with in_thread(lambda: asked.extend(serve(listener, answers))):
+            assert Client(str(tmp_path / "s")).create_sandbox({}) == {}
+    posts = {one for one in asked if one.startswith(b"POST ")}
+    assert len(posts) == 1
+    assert b"\r\nIdempotency-Key: " in posts.pop()
+    assert sum(one.startswith(b"POST ") for one in asked) == answers.count(OK) + (len(answers) // 3)
+
+
+def test_a_post_is_not_repeated_where_they_are_not(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+    with listening(tmp_path / "s") as listener:
+        with in_thread(lambda: asked.extend(serve(listener, [b"", OK]))):
+            with pytest.raises(ConnectionLost):
+                Client(str(tmp_path / "s")).create_sandbox({})
+    assert [one.split()[0] for one in asked] == [b"POST", b"GET"]
+
+
+def test_an_answer_before_the_body_was_read_is_not_lost(tmp_path: Path) -> None:
+    refused = form("REQUEST_TOO_LARGE")
+    head = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n" % len(refused)
+
+    def refuse(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(head + refused)
+
+    with listening(tmp_path / "s") as listener, in_thread(lambda: refuse(listener)):
+        request = Request("PUT", "/x", data=bytes(8 << 20))
+        with pytest.raises(errors.RequestTooLarge):
+            Client(str(tmp_path / "s")).ask(request)
 
 
 def test_a_socket_that_may_not_be_used(tmp_path: Path) -> None:
@@ -146,6 +217,15 @@ def test_a_refusal_is_its_class_again(code: str, kind: type[errors.SandboxdError
     assert type(error) is kind
     assert (error.message, error.hint) == ("cannot", "do")
     assert error.details["request_id"] == "abcdefghijkl"
+
+
+@pytest.mark.parametrize("code", ["ROUTE_NOT_FOUND", "METHOD_NOT_ALLOWED"])
+def test_a_route_that_is_not_there_is_told_as_an_old_daemon(code: str) -> None:
+    error = refusal(404, form(code))
+    assert type(error) is ServerTooOld
+    assert "too old" in error.message
+    assert error.details["code"] == code
+    assert "upgrade" in (error.hint or "")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"error": 1}', b'{"error": {}}'])

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request, and whether it may be sent again when the connection broke."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sandboxd.client.http import encode_query, request_head
+from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, Silent, Unreadable
+from sandboxd.errors import SandboxdError
+
+# Creating and releasing wait for systemd, and that for the kernel.
+TIMEOUT_SECONDS = 150.0
+KEY_HEADER = "Idempotency-Key"
+# Long enough for a daemon that is being restarted.
+_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+_RESTARTING = (errno.ENOENT, errno.ECONNREFUSED)
+
+
+class Request:
+    """Method, path (percent-encoded), query, and one of: a JSON `body`, `data`, a `source`.
+
+    source: the body's bytes, as many as `size_bytes` says (None = unknown). timeout_seconds: how
+    long the daemon may be silent (None = for ever). switches: the answer is to be 101.
+    """
+
+    __slots__ = (
+        "data", "headers", "is_keyed", "method", "path", "query", "source", "switches",
+        "timeout_seconds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        data: bytes | None = None,
+        source: Iterable[bytes] | None = None,
+        size_bytes: int | None = None,
+        content_type: str = "application/octet-stream",
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = TIMEOUT_SECONDS,
+        switches: bool = False,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query or {}
+        self.source = source
+        self.timeout_seconds = timeout_seconds
+        self.switches = switches
+        # A route that takes raw bytes appends them each time it is asked to.
+        self.is_keyed = method == "POST" and data is None and source is None
+        self.data = json.dumps(body).encode() if body is not None else data
+        self.headers = {} if switches else {"Connection": "close", "Accept": "application/json"}
+        if self.is_keyed:
+            self.headers[KEY_HEADER] = os.urandom(16).hex()
+        if self.data is not None or source is not None:
+            self.headers["Content-Type"] = "application/json" if body is not None else content_type
+        if self.data is not None or method == "POST":
+            size_bytes = len(self.data or b"")
+        if size_bytes is not None:
+            self.headers["Content-Length"] = str(size_bytes)
+        elif source is not None:
+            self.headers["Transfer-Encoding"] = "chunked"
+        self.headers |= headers or {}
+
+    def parts(self) -> Iterator[bytes]:
+        """The bytes to send; head and a body that is there already are one write."""
+        head = request_head(self.method, self.path + encode_query(self.query), self.headers)
+        yield head + (self.data or b"")
+        if self.source is None:
+            return
+        if "Content-Length" in self.headers:
+            yield from self.source
+            return
+        for part in self.source:
+            if part:
+                yield b"%x\r\n%b\r\n" % (len(part), part)
+        yield b"0\r\n\r\n"
+
+    def expects(self, status: int) -> bool:
+        """Whether `status` is what was asked for."""
+        return status == 101 if self.switches else 200 <= status < 300
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether doing it twice is the same as once, without a key."""
+        return self.method in ("GET", "HEAD", "PUT", "DELETE") and self.source is None
+
+
+class Attempts:
+    """How often one request is sent."""
+
+    def __init__(self, request: Request) -> None:
+        self._pauses = iter(_PAUSES_SECONDS)
+        self._may_repeat = request.is_idempotent or request.is_keyed
+        self._was_lost = False
+
+    def pause_seconds(self, error: SandboxdError) -> float:
+        """How long to wait before the next attempt; raises `error` when there is none."""
+        is_lost = isinstance(error, ConnectionLost) and not isinstance(error, Silent | Unreadable)
+        is_restarting = (
+            self._was_lost and isinstance(error, DaemonUnreachable) and error.number in _RESTARTING
+        )
+        pause = next(self._pauses, None)
+        if pause is None or not self._may_repeat or not (is_lost or is_restarting):
+            raise error
+        self._was_lost = True
+        return pause

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API's routes as requests, for the blocking and the asyncio client alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandboxd.client.http import quote
+from sandboxd.client.request import TIMEOUT_SECONDS, Request
+
+Body = Mapping[str, Any]
+PAGE = 1000
+FINAL_WAIT_SECONDS = 3600.0
+
+
+def sandbox_path(ref: str) -> str:
+    """The path of a sandbox, by id or name."""
+    return f"/v1/sandboxes/{quote(ref)}"
+
+
+def execution_path(ref: str, execution_id: str) -> str:
+    """The path of an execution."""
+    return f"{sandbox_path(ref)}/executions/{quote(execution_id)}"
+
+
+def host() -> Request:
+    """What the host can do."""
+    return Request("GET", "/v1/host")
+
+
+def create_sandbox(body: Body) -> Request:
+    """A new sandbox."""
+    return Request("POST", "/v1/sandboxes", body)
+
+
+def get_sandbox(ref: str) -> Request:
+    """One sandbox."""
+    return Request("GET", sandbox_path(ref))
+
+
+def list_sandboxes(filters: Mapping[str, object], cursor: str | None) -> Request:
+    """A page of them."""
+    return _page("/v1/sandboxes", filters, cursor)
+
+
+def change_sandbox(ref: str, body: Body) -> Request:
+    """Change it live."""
+    return Request("PATCH", sandbox_path(ref), body)
+
+
+def release_sandbox(ref: str) -> Request:
+    """Answered once it is gone."""
+    return Request("DELETE", sandbox_path(ref))
+
+
+def suspend_sandbox(ref: str) -> Request:
+    """Freeze every process in it."""
+    return Request("POST", f"{sandbox_path(ref)}/suspend")
+
+
+def resume_sandbox(ref: str) -> Request:
+    """Let them go on."""
+    return Request("POST", f"{sandbox_path(ref)}/resume")
+
+
+def sandbox_metrics(ref: str) -> Request:
+    """What it uses now."""
+    return Request("GET", f"{sandbox_path(ref)}/metrics")
+
+
+def start_execution(ref: str, body: Body) -> Request:
+    """Answered with the running execution."""
+    return Request("POST", f"{sandbox_path(ref)}/executions", {**body, "wait": False})
+
+
+def run(body: Body) -> Request:
+    """Answered with the running execution of a new sandbox that lives as long as it."""
+    return Request("POST", "/v1/run", {**body, "wait": False})
+
+
+def get_execution(ref: str, execution_id: str) -> Request:
+    """One execution as it is now."""
+    return Request("GET", execution_path(ref, execution_id))
+
+
+def wait_execution(ref: str, execution_id: str, wait_seconds: float) -> Request:
+    """Answered when it has ended, or after `wait_seconds` as it is then."""
+    return Request(
+        "GET", execution_path(ref, execution_id), query={"wait": wait_seconds},
+        timeout_seconds=wait_seconds + TIMEOUT_SECONDS,
+    )  # fmt: skip
+
+
+def list_executions(ref: str | None, filters: Mapping[str, object], cursor: str | None) -> Request:
+    """A page of those of one sandbox, or of all that the caller may see."""
+    path = "/v1/executions" if ref is None else f"{sandbox_path(ref)}/executions"
+    return _page(path, filters, cursor)
+
+
+def kill_execution(ref: str, execution_id: str, body: Body) -> Request:
+    """End it, or only send a signal."""
+    return Request("POST", f"{execution_path(ref, execution_id)}/kill", body)
+
+
+def read_output(ref: str, execution_id: str, stream: str, offset: int) -> Request:
+    """What was printed so far."""
+    query = {"stream": stream, "offset": offset}
+    return Request("GET", f"{execution_path(ref, execution_id)}/output", query=query)
+
+
+def _page(path: str, filters: Mapping[str, object], cursor: str | None) -> Request:
+    query = {"limit": PAGE, **filters}
+    if cursor is not None:
+        query["cursor"] = cursor
+    return Request("GET", path, query=query)
