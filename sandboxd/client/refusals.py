@@ -58,6 +58,14 @@ class UnknownRefusal(SandboxdError):
     """Raised for a code that this client does not know; it is in `details`."""
 
 
+class NoBody(UnknownRefusal):
+    """Raised for a refusal that only has a `status`, as the answer to HEAD."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cannot do this: HTTP status {status}, with no word on why")
+        self.status = status
+
+
 def closed() -> ConnectionLost:
     """The error for a connection that ended before the answer did."""
     return ConnectionLost(
@@ -91,6 +99,8 @@ _UPGRADE = "upgrade the daemon, or do without; `sandboxctl doctor` shows its ver
 
 def refusal(status: int, body: bytes) -> SandboxdError:
     """The error that an answer of `status` stands for."""
+    if not body:
+        return NoBody(status)
     try:
         form = json.loads(body)["error"]
         code, message = str(form["code"]), str(form["message"])

@@ -25,11 +25,12 @@ class Request:
     """Method, path (percent-encoded), query, and one of: a JSON `body`, `data`, a `source`.
 
     source: the body's bytes, as many as `size_bytes` says (None = unknown). timeout_seconds: how
-    long the daemon may be silent (None = for ever). switches: the answer is to be 101.
+    long the daemon may be silent (None = for ever). switches: the answer is to be 101. has_key: it
+    is done once however often it is sent, where the daemon keeps keys.
     """
 
     __slots__ = (
-        "data", "headers", "is_keyed", "method", "path", "query", "source", "switches",
+        "data", "has_key", "headers", "method", "path", "query", "source", "switches",
         "timeout_seconds",
     )  # fmt: skip
 
@@ -47,6 +48,7 @@ class Request:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = TIMEOUT_SECONDS,
         switches: bool = False,
+        has_key: bool = False,
     ) -> None:
         self.method = method
         self.path = path
@@ -54,11 +56,10 @@ class Request:
         self.source = source
         self.timeout_seconds = timeout_seconds
         self.switches = switches
-        # A route that takes raw bytes appends them each time it is asked to.
-        self.is_keyed = method == "POST" and data is None and source is None
+        self.has_key = has_key
         self.data = json.dumps(body).encode() if body is not None else data
         self.headers = {} if switches else {"Connection": "close", "Accept": "application/json"}
-        if self.is_keyed:
+        if has_key:
             self.headers[KEY_HEADER] = os.urandom(16).hex()
         if self.data is not None or source is not None:
             self.headers["Content-Type"] = "application/json" if body is not None else content_type
@@ -88,6 +89,13 @@ class Request:
         """Whether `status` is what was asked for."""
         return status == 101 if self.switches else 200 <= status < 300
 
+    def drop_key(self, error: SandboxdError) -> None:
+        """Go on without a key where the caller has too many; raises any other `error`."""
+        if not self.has_key or error.details.get("quota") != "idempotency_keys":
+            raise error
+        self.has_key = False
+        del self.headers[KEY_HEADER]
+
     @property
     def is_idempotent(self) -> bool:
         """Whether doing it twice is the same as once, without a key."""
@@ -99,7 +107,7 @@ class Attempts:
 
     def __init__(self, request: Request) -> None:
         self._pauses = iter(_PAUSES_SECONDS)
-        self._may_repeat = request.is_idempotent or request.is_keyed
+        self._may_repeat = request.is_idempotent or request.has_key
         self._was_lost = False
 
     def pause_seconds(self, error: SandboxdError) -> float:

@@ -31,7 +31,7 @@ def host() -> Request:
 
 def create_sandbox(body: Body) -> Request:
     """A new sandbox."""
-    return Request("POST", "/v1/sandboxes", body)
+    return Request("POST", "/v1/sandboxes", body, has_key=True)
 
 
 def get_sandbox(ref: str) -> Request:
@@ -71,12 +71,13 @@ def sandbox_metrics(ref: str) -> Request:
 
 def start_execution(ref: str, body: Body) -> Request:
     """Answered with the running execution."""
-    return Request("POST", f"{sandbox_path(ref)}/executions", {**body, "wait": False})
+    path = f"{sandbox_path(ref)}/executions"
+    return Request("POST", path, {**body, "wait": False}, has_key=True)
 
 
 def run(body: Body) -> Request:
     """Answered with the running execution of a new sandbox that lives as long as it."""
-    return Request("POST", "/v1/run", {**body, "wait": False})
+    return Request("POST", "/v1/run", {**body, "wait": False}, has_key=True)
 
 
 def get_execution(ref: str, execution_id: str) -> Request:
@@ -103,10 +104,28 @@ def kill_execution(ref: str, execution_id: str, body: Body) -> Request:
     return Request("POST", f"{execution_path(ref, execution_id)}/kill", body)
 
 
+def write_stdin(ref: str, execution_id: str, data: bytes) -> Request:
+    """More input."""
+    return Request("POST", f"{execution_path(ref, execution_id)}/stdin", data=data)
+
+
+def close_stdin(ref: str, execution_id: str) -> Request:
+    """No more input."""
+    return Request("POST", f"{execution_path(ref, execution_id)}/stdin/close")
+
+
 def read_output(ref: str, execution_id: str, stream: str, offset: int) -> Request:
     """What was printed so far."""
     query = {"stream": stream, "offset": offset}
     return Request("GET", f"{execution_path(ref, execution_id)}/output", query=query)
+
+
+def follow_output(ref: str, execution_id: str, stream: str, offset: int) -> Request:
+    """What was printed so far, and what is later, up to the execution's end."""
+    return Request(
+        "GET", f"{execution_path(ref, execution_id)}/output", timeout_seconds=None,
+        query={"stream": stream, "offset": offset, "follow": "true"},
+    )  # fmt: skip
 
 
 def _page(path: str, filters: Mapping[str, object], cursor: str | None) -> Request:

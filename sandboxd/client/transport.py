@@ -20,13 +20,13 @@ from sandboxd.client.refusals import (
     unreadable,
 )
 from sandboxd.client.request import KEY_HEADER, Attempts, Request
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import QuotaExceeded, SandboxdError
 
 BUSY_SECONDS = 10.0
 BUSY_PAUSE_SECONDS = 0.02
 CHUNK_BYTES = 256 << 10
 # An error's body is small; the rest of a strange one is not waited for.
-_MAX_REFUSAL_BYTES = 1 << 20
+MAX_REFUSAL_BYTES = 1 << 20
 
 
 def connect(path: str, timeout_seconds: float | None) -> socket.socket:
@@ -64,7 +64,7 @@ class Exchange:
         try:
             self._send(request)
             while not self._parser.has_head:
-                self._receive()
+                self.receive()
             if not request.expects(self.status):
                 raise refusal(self.status, self._refused_body())
         except BaseException:
@@ -75,6 +75,14 @@ class Exchange:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """For poll(2)."""
+        return self.connection.fileno()
+
+    def close(self) -> None:
+        """End the connection."""
         self.connection.close()
 
     @property
@@ -87,6 +95,15 @@ class Exchange:
         """The answer's headers, their names in lower case."""
         return self._parser.headers
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the body came."""
+        return self._parser.is_complete
+
+    def take(self) -> bytes:
+        """What came of the body and was not taken yet."""
+        return self._parser.take()
+
     def chunks(self) -> Iterator[bytes]:
         """The body as it comes. Raises ConnectionLost."""
         while True:
@@ -96,7 +113,7 @@ class Exchange:
             elif self._parser.is_complete:
                 return
             else:
-                self._receive()
+                self.receive()
 
     def rest(self) -> bytes:
         """What came after the head of a 101 answer."""
@@ -112,7 +129,8 @@ class Exchange:
             # It may have answered before it had read all, and then the answer says why.
             return
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Wait for more of the body. Raises ConnectionLost."""
         try:
             self._parser.feed(self.connection.recv(CHUNK_BYTES))
         except TimeoutError as exc:
@@ -126,7 +144,7 @@ class Exchange:
         body = bytearray()
         for chunk in self.chunks():
             body += chunk
-            if len(body) > _MAX_REFUSAL_BYTES:
+            if len(body) > MAX_REFUSAL_BYTES:
                 break
         return bytes(body)
 
@@ -148,8 +166,12 @@ class Transport:
                 return Exchange(self.path, request)
             except (ConnectionLost, DaemonUnreachable) as exc:
                 pause = attempts.pause_seconds(exc)
-                if request.is_keyed and not self._knows_keys():
+                if request.has_key and not self._knows_keys():
                     raise
+            except QuotaExceeded as exc:
+                # Nothing was done yet, so there is nothing to do twice.
+                request.drop_key(exc)
+                continue
             # A daemon that is not there yet tells nobody when it is.
             time.sleep(pause)
 

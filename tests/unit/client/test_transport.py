@@ -36,7 +36,7 @@ def listening(path: Path, backlog: int = 8) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def in_thread(work: Callable[[], None]) -> Iterator[None]:
+def in_thread(work: Callable[[], object]) -> Iterator[None]:
     thread = threading.Thread(target=work)
     thread.start()
     try:
@@ -164,6 +164,16 @@ def test_a_post_is_not_repeated_where_they_are_not(tmp_path: Path) -> None:
     assert [one.split()[0] for one in asked] == [b"POST", b"GET"]
 
 
+def test_with_too_many_keys_it_goes_on_without(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+    refused = form("CALLER_QUOTA_EXCEEDED", {"quota": "idempotency_keys"})
+    head = b"HTTP/1.1 429 No\r\nContent-Length: %d\r\n\r\n" % len(refused)
+    with listening(tmp_path / "s") as listener:
+        with in_thread(lambda: asked.extend(serve(listener, [head + refused, OK]))):
+            assert Client(str(tmp_path / "s")).create_sandbox({}) == {}
+    assert [b"Idempotency-Key" in one for one in asked] == [True, False]
+
+
 def test_an_answer_before_the_body_was_read_is_not_lost(tmp_path: Path) -> None:
     refused = form("REQUEST_TOO_LARGE")
     head = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n" % len(refused)
@@ -194,10 +204,10 @@ def test_a_socket_that_may_not_be_used(tmp_path: Path) -> None:
     assert unreachable.value.number == errno.EACCES
 
 
-def form(code: str) -> bytes:
+def form(code: str, details: dict[str, object] | None = None) -> bytes:
     error = {
         "code": code, "message": "cannot", "hint": "do", "retryable": False,
-        "details": {"a": 1}, "request_id": "abcdefghijkl",
+        "details": details or {"a": 1}, "request_id": "abcdefghijkl",
     }  # fmt: skip
     return json.dumps({"error": error}).encode()
 

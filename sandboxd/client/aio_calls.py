@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the asyncio client does beyond single requests: pages, waiting, whole outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sandboxd.client import routes
+from sandboxd.client.aio_transport import AsyncTransport
+from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, RUNNING, Answer, inline_output
+from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
+from sandboxd.client.request import Request
+from sandboxd.errors import Draining
+
+
+class AsyncClient:
+    """One daemon. Every method raises what the daemon refused with, as sandboxd.errors."""
+
+    def __init__(self, path: str) -> None:
+        self.transport = AsyncTransport(path)
+
+    async def ask(self, request: Request) -> Any:
+        """The answer's JSON; None where it has no body."""
+        return await self.transport.ask(request)
+
+    async def pages(self, key: str, page: Callable[[str | None], Request]) -> list[Answer]:
+        """All entries of a list."""
+        found: list[Answer] = []
+        cursor: str | None = None
+        while True:
+            answer = await self.ask(page(cursor))
+            found += answer[key]
+            cursor = answer["next_cursor"]
+            if cursor is None:
+                return found
+
+    async def wait_execution(
+        self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
+    ) -> Answer:
+        """The finished execution, or after the timeout (None = never) as it is then."""
+        while True:
+            wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
+            answer: Answer = await self.ask(routes.wait_execution(ref, execution_id, wait))
+            if answer["status"] not in RUNNING or timeout_seconds is not None:
+                return answer
+
+    async def finish_execution(self, ref: str, execution_id: str) -> Answer:
+        """The finished execution. It goes on when the daemon is restarted, and so does the wait.
+
+        Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
+        """
+        give_up: float | None = None
+        while True:
+            try:
+                return await self.wait_execution(ref, execution_id)
+            except (Draining, ConnectionLost, DaemonUnreachable) as exc:
+                now = asyncio.get_running_loop().time()
+                give_up = now + RESTART_SECONDS if give_up is None else give_up
+                if now > give_up:
+                    raise away(exc, ref, execution_id) from exc
+            # A daemon that is not there yet tells nobody when it is.
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def all_output(self, execution: Answer, stream: str) -> bytes:
+        """Every byte of an execution's stream: what its answer carries, then the rest."""
+        inline = inline_output(execution, stream)
+        if not execution[f"{stream}_inline_truncated"]:
+            return inline
+        sandbox, identity = execution["sandbox_id"], execution["id"]
+        request = routes.read_output(sandbox, identity, stream, len(inline))
+        return inline + await self.transport.read(request)

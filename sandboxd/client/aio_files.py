@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in a sandbox's home, for asyncio."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator
+from typing import overload
+
+from sandboxd.client import file_routes, routes
+from sandboxd.client.aio_calls import AsyncClient
+from sandboxd.client.refusals import NoBody
+from sandboxd.client.results import Entry
+
+
+class AsyncFiles:
+    """`sandbox.files`. Methods raise FileMissing and FileConflict of sandboxd.errors."""
+
+    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+
+    @overload
+    async def read(self, path: str, *, encoding: str = "utf-8") -> str: ...
+
+    @overload
+    async def read(self, path: str, *, encoding: None) -> bytes: ...
+
+    async def read(self, path: str, *, encoding: str | None = "utf-8") -> str | bytes:
+        """The whole file as text, or with encoding=None its bytes."""
+        data = await self._client.transport.read(file_routes.read(self._sandbox_id, path))
+        return data if encoding is None else data.decode(encoding)
+
+    def stream(self, path: str) -> AsyncIterator[bytes]:
+        """The file's bytes in pieces, for one that need not fit into memory."""
+        return self._client.transport.stream(file_routes.read(self._sandbox_id, path))
+
+    async def write(self, path: str, data: file_routes.Data, *, mode: int | None = None) -> None:
+        """Make or replace the file, whole or not at all; directories above it are made.
+
+        data: text, bytes, or pieces of bytes that need not fit into memory. mode: permission
+        bits; without it those of the file that is replaced, else 0644.
+        """
+        await self._client.ask(file_routes.write(self._sandbox_id, path, data, mode=mode))
+
+    async def list(self, path: str = "", *, depth: int = 1) -> builtins.list[Entry]:
+        """What is below a directory, `depth` levels of it, by path."""
+        request = file_routes.list_directory(self._sandbox_id, path, depth)
+        return [Entry.of(entry) for entry in (await self._client.ask(request))["entries"]]
+
+    async def exists(self, path: str) -> bool:
+        """Whether anything is there that a program could open: a file or a directory."""
+        try:
+            await self._client.transport.read(file_routes.look(self._sandbox_id, path))
+        except NoBody as exc:
+            if exc.status != 404:
+                raise
+            # It may be the sandbox that is not there, and an answer to HEAD cannot say so.
+            await self._client.ask(routes.get_sandbox(self._sandbox_id))
+            return False
+        return True
+
+    async def remove(self, path: str) -> None:
+        """Delete a file, or a directory and all below it."""
+        await self._client.ask(file_routes.remove(self._sandbox_id, path))
+
+    async def rename(self, path: str, to: str) -> None:
+        """Give it another path; a file that is there is replaced."""
+        await self._client.ask(file_routes.rename(self._sandbox_id, path, to))
+
+    async def make_dir(self, path: str, *, mode: int | None = None) -> None:
+        """Make a directory and those above it; one that is there already is fine."""
+        await self._client.ask(file_routes.make_dir(self._sandbox_id, path, mode))

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An execution that may still run, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+from sandboxd.client import bodies, routes
+from sandboxd.client.aio_calls import AsyncClient
+from sandboxd.client.aio_tail import follow
+from sandboxd.client.calls import RUNNING, Answer
+from sandboxd.client.results import Decoder, Output, Result
+from sandboxd.errors import ExecutionFinished, SandboxdError
+
+# How long a task that was cancelled may still take to kill its command.
+_ABANDON_SECONDS = 5.0
+
+
+class AsyncHandle:
+    """A started execution: iterate over its output, `wait` for its end, `kill` it."""
+
+    def __init__(self, client: AsyncClient, answer: Answer) -> None:
+        self._client = client
+        self.id: str = answer["id"]
+        self.sandbox_id: str = answer["sandbox_id"]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} in sandbox {self.sandbox_id}>"
+
+    async def __aiter__(self) -> AsyncIterator[Output]:
+        """What it prints, from its first byte on, as it comes; ends when the execution does.
+
+        Goes on where it was when the connection breaks. Each iteration begins anew.
+        """
+        decoder = Decoder()
+        async with aclosing(follow(self._client, self.sandbox_id, self.id)) as pieces:
+            async for stream, data in pieces:
+                yield decoder.output(stream, data)
+
+    async def status(self) -> str:
+        """RUNNING, or how it ended."""
+        status: str = (await self.info())["status"]
+        return status
+
+    async def info(self) -> dict[str, Any]:
+        """All about it as the API answers (docs/api.md)."""
+        answer: Answer = await self._client.ask(routes.get_execution(self.sandbox_id, self.id))
+        return answer
+
+    async def wait(self, timeout: float | None = None) -> Result:
+        """The result, once it ended. Raises TimeoutError when that takes over `timeout` seconds."""
+        if timeout is None:
+            answer = await self._client.finish_execution(self.sandbox_id, self.id)
+        else:
+            answer = await self._client.wait_execution(
+                self.sandbox_id, self.id, timeout_seconds=max(timeout, 0.0)
+            )
+            if answer["status"] in RUNNING:
+                raise TimeoutError(f"execution {self.id} still runs after {timeout:g} seconds")
+        stdout = await self._client.all_output(answer, "stdout")
+        stderr = await self._client.all_output(answer, "stderr")
+        return Result.of(answer, stdout, stderr)
+
+    async def kill(
+        self, signal: int | str | None = None, *, grace: bodies.Quantity | None = None
+    ) -> None:
+        """End it with all it started, after SIGTERM and `grace`, or only send `signal`.
+
+        One that has ended already is left alone.
+        """
+        body = bodies.kill(signal, grace)
+        with suppress(ExecutionFinished):
+            await self._client.ask(routes.kill_execution(self.sandbox_id, self.id, body))
+
+    async def write_stdin(self, data: str | bytes) -> None:
+        """Send more input to an execution that was started with stdin=True."""
+        raw = data.encode() if isinstance(data, str) else data
+        await self._client.ask(routes.write_stdin(self.sandbox_id, self.id, raw))
+
+    async def close_stdin(self) -> None:
+        """Let it read the end of its input."""
+        await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
+
+    async def abandon(self) -> None:
+        """Kill it as far as that can be done: for a task that is leaving with an error."""
+        with suppress(SandboxdError, OSError):
+            async with asyncio.timeout(_ABANDON_SECONDS):
+                await self.kill()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routes of a sandbox's files as requests, and what their answers say."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from sandboxd.client.http import quote
+from sandboxd.client.request import Request
+from sandboxd.client.routes import sandbox_path
+
+# A write or a removal of much takes long.
+_TIMEOUT_SECONDS = 600.0
+Data = str | bytes | Iterable[bytes]
+
+
+def look(ref: str, path: str) -> Request:
+    """Whether and what it is, in the answer's headers."""
+    return Request("HEAD", _path(ref, "files", path))
+
+
+def read(ref: str, path: str) -> Request:
+    """A file's bytes."""
+    return Request("GET", _path(ref, "files", path))
+
+
+def write(
+    ref: str, path: str, data: Data, *, mode: int | None = None, size_bytes: int | None = None
+) -> Request:
+    """Make or replace a file. size_bytes: of `data` that comes in pieces, where it is known."""
+    query: dict[str, object] = {"parents": "true"}
+    if mode is not None:
+        query["mode"] = octal(mode)
+    whole = data.encode() if isinstance(data, str) else data
+    is_whole = isinstance(whole, bytes)
+    return Request(
+        "PUT", _path(ref, "files", path), query=query, timeout_seconds=_TIMEOUT_SECONDS,
+        data=whole if isinstance(whole, bytes) else None,
+        source=None if isinstance(whole, bytes) else whole,
+        size_bytes=None if is_whole else size_bytes,
+    )  # fmt: skip
+
+
+def remove(ref: str, path: str) -> Request:
+    """A file, or a directory and all below it."""
+    return Request("DELETE", _path(ref, "files", path), timeout_seconds=_TIMEOUT_SECONDS)
+
+
+def rename(ref: str, path: str, to: str) -> Request:
+    """Give it another path."""
+    query = {"op": "rename", "to": to}
+    return Request("POST", _path(ref, "files", path), query=query)
+
+
+def make_dir(ref: str, path: str, mode: int | None) -> Request:
+    """Make a directory and those above it; one that is there already is fine."""
+    query = {"op": "mkdir", "parents": "true"}
+    if mode is not None:
+        query["mode"] = octal(mode)
+    return Request("POST", _path(ref, "files", path), query=query)
+
+
+def list_directory(ref: str, path: str, depth: int) -> Request:
+    """What is below it."""
+    return Request("GET", _path(ref, "directories", path), query={"depth": depth})
+
+
+def read_archive(ref: str, path: str) -> Request:
+    """A directory's contents, or one file, as tar."""
+    return Request("GET", _path(ref, "archive", path), timeout_seconds=_TIMEOUT_SECONDS)
+
+
+def write_archive(ref: str, path: str, source: Iterable[bytes]) -> Request:
+    """Unpack a tar stream into a directory."""
+    return Request(
+        "PUT", _path(ref, "archive", path), source=source, timeout_seconds=_TIMEOUT_SECONDS,
+        content_type="application/x-tar",
+    )  # fmt: skip
+
+
+def octal(mode: int) -> str:
+    """Permission bits as the API takes them."""
+    return f"{mode:04o}"
+
+
+def native_path(entry: dict[str, Any]) -> str:
+    """An entry's path, as os.fsdecode has one that is not UTF-8."""
+    encoded = entry.get("path_base64")
+    path: str = entry["path"]
+    return path if encoded is None else os.fsdecode(base64.b64decode(encoded))
+
+
+def _path(ref: str, kind: str, path: str) -> str:
+    return f"{sandbox_path(ref)}/{kind}/{quote(path.lstrip('/'), safe='/')}"

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in a sandbox's home. Paths are relative to it and cannot leave it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from typing import overload
+
+from sandboxd.client import file_routes
+from sandboxd.client.calls import Client
+from sandboxd.client.refusals import NoBody
+from sandboxd.client.results import Entry
+
+
+class Files:
+    """`sandbox.files`. Methods raise FileMissing and FileConflict of sandboxd.errors."""
+
+    def __init__(self, client: Client, sandbox_id: str) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+
+    @overload
+    def read(self, path: str, *, encoding: str = "utf-8") -> str: ...
+
+    @overload
+    def read(self, path: str, *, encoding: None) -> bytes: ...
+
+    def read(self, path: str, *, encoding: str | None = "utf-8") -> str | bytes:
+        """The whole file as text, or with encoding=None its bytes."""
+        data = b"".join(self.stream(path))
+        return data if encoding is None else data.decode(encoding)
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The file's bytes in pieces, for one that need not fit into memory."""
+        with self._client.transport.open(file_routes.read(self._sandbox_id, path)) as answer:
+            yield from answer.chunks()
+
+    def write(self, path: str, data: file_routes.Data, *, mode: int | None = None) -> None:
+        """Make or replace the file, whole or not at all; directories above it are made.
+
+        data: text, bytes, or pieces of bytes that need not fit into memory. mode: permission
+        bits; without it those of the file that is replaced, else 0644.
+        """
+        self._client.ask(file_routes.write(self._sandbox_id, path, data, mode=mode))
+
+    def list(self, path: str = "", *, depth: int = 1) -> builtins.list[Entry]:
+        """What is below a directory, `depth` levels of it, by path."""
+        answer = self._client.ask(file_routes.list_directory(self._sandbox_id, path, depth))
+        return [Entry.of(entry) for entry in answer["entries"]]
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there that a program could open: a file or a directory."""
+        try:
+            self._client.transport.open(file_routes.look(self._sandbox_id, path)).close()
+        except NoBody as exc:
+            if exc.status != 404:
+                raise
+            # It may be the sandbox that is not there, and an answer to HEAD cannot say so.
+            self._client.get_sandbox(self._sandbox_id)
+            return False
+        return True
+
+    def remove(self, path: str) -> None:
+        """Delete a file, or a directory and all below it."""
+        self._client.ask(file_routes.remove(self._sandbox_id, path))
+
+    def rename(self, path: str, to: str) -> None:
+        """Give it another path; a file that is there is replaced."""
+        self._client.ask(file_routes.rename(self._sandbox_id, path, to))
+
+    def make_dir(self, path: str, *, mode: int | None = None) -> None:
+        """Make a directory and those above it; one that is there already is fine."""
+        self._client.ask(file_routes.make_dir(self._sandbox_id, path, mode))

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the clients give back."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple
+
+from sandboxd.client.file_routes import native_path
+from sandboxd.errors import SandboxdError
+from sandboxd.model import Usage
+
+
+class Output(NamedTuple):
+    """A piece of what an execution printed; `text` is `data` with a character never cut in two."""
+
+    stream: str
+    text: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished execution. `raw` is the answer that it was made from, as API.md has it.
+
+    exit_code: None unless it ended by itself. signal: the one that ended it. error_code and
+    limit_owner: which limit ended it and whose it was, else None.
+    """
+
+    id: str
+    sandbox_id: str
+    status: str
+    exit_code: int | None
+    signal: int | None
+    error_code: str | None
+    limit_owner: str | None
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    usage: Usage
+    raw: Mapping[str, Any]
+
+    @property
+    def stdout(self) -> str:
+        """What it printed, as text; what is not UTF-8 is replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """The same for standard error."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with exit code 0."""
+        return self.status == "EXITED" and self.exit_code == 0
+
+    def check(self) -> None:
+        """Raises CommandFailed unless it is `ok`."""
+        if not self.ok:
+            raise CommandFailed(self)
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], stdout: bytes, stderr: bytes) -> Result:
+        """From an answer and all of its output."""
+        known = {field.name for field in fields(Usage)}
+        usage = {name: value for name, value in answer["usage"].items() if name in known}
+        return cls(
+            id=answer["id"],
+            sandbox_id=answer["sandbox_id"],
+            status=answer["status"],
+            exit_code=answer["exit_code"],
+            signal=answer["signal"],
+            error_code=answer["error_code"],
+            limit_owner=answer["limit_owner"],
+            stdout_bytes=stdout,
+            stderr_bytes=stderr,
+            usage=Usage(**usage),
+            raw=answer,
+        )
+
+
+class CommandFailed(SandboxdError):
+    """Raised by `check` when the command did not end with 0; `result` has all about it."""
+
+    code: ClassVar[str] = "COMMAND_FAILED"
+
+    def __init__(self, result: Result) -> None:
+        how = result.status if result.exit_code is None else f"exit code {result.exit_code}"
+        if result.error_code:
+            how = f"{how}, {result.error_code}"
+        super().__init__(f"command failed: {how}")
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, directory or other thing in a sandbox's home; `path` is relative to the home.
+
+    type: file, directory, symlink, fifo, socket or device. mode: permission bits. target: a
+    symlink's. A path that is not UTF-8 is as os.fsdecode gives it, and may be passed back.
+    """
+
+    path: str
+    type: str
+    size_bytes: int
+    mode: int
+    modified_at: datetime
+    target: str | None
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Entry:
+        """From an answer."""
+        return cls(
+            path=native_path(answer),
+            type=answer["type"],
+            size_bytes=answer["size_bytes"],
+            mode=int(answer["mode"], 8),
+            modified_at=datetime.fromisoformat(answer["modified_at"]),
+            target=answer["target"],
+        )
+
+
+class Decoder:
+    """Bytes of two streams to text, a character that is cut in two being kept for its rest."""
+
+    def __init__(self) -> None:
+        new = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": new("replace"), "stderr": new("replace")}
+
+    def output(self, stream: str, data: bytes) -> Output:
+        """The next piece of a stream."""
+        return Output(stream, self._decoders[stream].decode(data), data)

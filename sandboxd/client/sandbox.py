@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking client: a sandbox as an object."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, overload
+
+from sandboxd.client import bodies, routes
+from sandboxd.client.calls import Answer, Client, socket_path
+from sandboxd.client.files import Files
+from sandboxd.client.handle import Handle
+from sandboxd.client.results import Result
+from sandboxd.errors import NotFound
+
+
+class Sandbox:
+    """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
+
+    As a context manager it is released at the end, with all that runs in it. Methods raise what
+    the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
+    "90s", cores 1.5 or "150%".
+    """
+
+    def __init__(self, client: Client, answer: Answer) -> None:
+        self._client = client
+        self.id: str = answer["id"]
+        self.name: str | None = answer["name"]
+        self.files = Files(client, self.id)
+
+    @classmethod
+    def create(
+        cls,
+        name: str | None = None,
+        *,
+        limits: bodies.Limits | None = None,
+        require: Sequence[str] | None = None,
+        require_by: Literal["any", "kernel"] | None = None,
+        isolation: bodies.Isolation | None = None,
+        network: bodies.Network | None = None,
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: bodies.Quantity | None = None,
+        idle_timeout: bodies.Quantity | None = None,
+        socket: str | None = None,
+    ) -> Self:
+        """A new sandbox. timeout, idle_timeout: how long it lives, and how long unused.
+
+        socket: the daemon's (default: $SANDBOXD_SOCKET, or the system service's).
+        """
+        body = bodies.given(
+            name=name, limits=limits, require=require, require_by=require_by,
+            isolation=isolation, network=network, env=env, metadata=metadata,
+            timeout_seconds=timeout, idle_timeout_seconds=idle_timeout,
+        )  # fmt: skip
+        client = Client(socket_path(socket))
+        return cls(client, client.create_sandbox(body))
+
+    @classmethod
+    def connect(cls, ref: str, *, socket: str | None = None) -> Self:
+        """The sandbox of this id or name. Raises SandboxNotFound."""
+        client = Client(socket_path(socket))
+        return cls(client, client.get_sandbox(ref))
+
+    @classmethod
+    def list(
+        cls,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        socket: str | None = None,
+    ) -> builtins.list[Self]:
+        """Those that the caller may see, oldest first; without `state` released ones, too."""
+        client = Client(socket_path(socket))
+        found = client.list_sandboxes(**filters(state, name, metadata))
+        return [cls(client, answer) for answer in found]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.kill()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or self.id}>"
+
+    def info(self) -> dict[str, Any]:
+        """All about it as the API answers (docs/api.md)."""
+        return self._client.get_sandbox(self.id)
+
+    @overload
+    def run(
+        self,
+        cmd: str | Sequence[str],
+        *,
+        background: Literal[True],
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bodies.Stdin | None = None,
+        timeout: bodies.Quantity | None = None,
+        limits: bodies.Limits | None = None,
+        merge_output: bool = False,
+        kill_grace: bodies.Quantity | None = None,
+    ) -> Handle: ...
+
+    @overload
+    def run(
+        self,
+        cmd: str | Sequence[str],
+        *,
+        background: Literal[False] = False,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: str | bytes | None = None,
+        timeout: bodies.Quantity | None = None,
+        limits: bodies.Limits | None = None,
+        merge_output: bool = False,
+        kill_grace: bodies.Quantity | None = None,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        check: bool = False,
+    ) -> Result: ...
+
+    def run(
+        self,
+        cmd: str | Sequence[str],
+        *,
+        background: bool = False,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bodies.Stdin | None = None,
+        timeout: bodies.Quantity | None = None,
+        limits: bodies.Limits | None = None,
+        merge_output: bool = False,
+        kill_grace: bodies.Quantity | None = None,
+        on_stdout: Callable[[str], object] | None = None,
+        on_stderr: Callable[[str], object] | None = None,
+        check: bool = False,
+    ) -> Result | Handle:
+        """Run a command: a str by the shell, a sequence exactly as it is.
+
+        background: return at once with a Handle. on_stdout, on_stderr: called with each piece of
+        text as it is printed. check: raise CommandFailed unless it exits with 0. When this is left
+        with an exception, such as KeyboardInterrupt, the command is killed.
+        """
+        body = bodies.execution(
+            cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
+            merge_output=merge_output, kill_grace=kill_grace,
+        )  # fmt: skip
+        handle = Handle(self._client, self._client.start_execution(self.id, body))
+        if background:
+            return handle
+        try:
+            if on_stdout is not None or on_stderr is not None:
+                for output in handle:
+                    call = on_stdout if output.stream == "stdout" else on_stderr
+                    if call is not None and output.text:
+                        call(output.text)
+            result = handle.wait()
+        except BaseException:
+            handle.abandon()
+            raise
+        if check:
+            result.check()
+        return result
+
+    def executions(self) -> builtins.list[Handle]:
+        """All of it, ended ones included for the retention time."""
+        found = self._client.list_executions(self.id)
+        return [Handle(self._client, answer) for answer in found]
+
+    def suspend(self) -> None:
+        """Freeze every process in it."""
+        self._client.suspend_sandbox(self.id)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._client.resume_sandbox(self.id)
+
+    def update(
+        self,
+        *,
+        limits: bodies.Limits | None = None,
+        metadata: Mapping[str, str] | None = None,
+        timeout: bodies.Quantity | None = None,
+        idle_timeout: bodies.Quantity | None = None,
+        force: bool = False,
+    ) -> dict[str, Any]:
+        """Change it live, running commands included; returns what `info` does.
+
+        force: lower memory below what is used, which makes the kernel kill.
+        """
+        body = bodies.given(
+            limits=limits, metadata=metadata, timeout_seconds=timeout,
+            idle_timeout_seconds=idle_timeout, force=force or None,
+        )  # fmt: skip
+        return self._client.change_sandbox(self.id, body)
+
+    def metrics(self) -> dict[str, Any]:
+        """What it uses now, as the API answers (docs/api.md)."""
+        answer: dict[str, Any] = self._client.ask(routes.sandbox_metrics(self.id))
+        return answer
+
+    def kill(self) -> None:
+        """Release it: returns once everything in it is gone. Releasing it twice is no error."""
+        try:
+            self._client.release_sandbox(self.id)
+        except NotFound:
+            # Released, and forgotten after the retention time.
+            return
+
+
+def filters(
+    state: str | None, name: str | None, metadata: Mapping[str, str] | None
+) -> dict[str, object]:
+    """The query of a list."""
+    wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
+    return {**bodies.given(state=state, name=name), **wanted}

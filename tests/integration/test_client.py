@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxd.client with a real daemon: the blocking client, and the same for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxd.client import (
+    AsyncSandbox,
+    CommandFailed,
+    DaemonUnreachable,
+    Output,
+    Sandbox,
+)
+from sandboxd.errors import (
+    CapacityExceeded,
+    ExecutionNotStarted,
+    InvalidRequest,
+    NameInUse,
+    SandboxNotFound,
+)
+from tests.harness import Daemon, running_daemon
+
+pytestmark = pytest.mark.timeout(180)
+TICKER = "import time\nfor i in range(3): print(i, flush=True); time.sleep(0.2)"
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def box(daemon: Daemon) -> Iterator[Sandbox]:
+    with Sandbox.create(socket=daemon.socket, limits={"memory_bytes": "256M"}) as sandbox:
+        yield sandbox
+
+
+def states(daemon: Daemon, sandbox: str) -> str:
+    state: str = daemon.ok("GET", f"/v1/sandboxes/{sandbox}")["state"]
+    return state
+
+
+def test_with_releases(daemon: Daemon) -> None:
+    with Sandbox.create("short", socket=daemon.socket, metadata={"a": "b"}) as sandbox:
+        assert states(daemon, sandbox.id) == "ready"
+        assert sandbox.info()["metadata"] == {"a": "b"}
+        assert Sandbox.connect("short", socket=daemon.socket).id == sandbox.id
+        named = Sandbox.list(name="short", state="ready", socket=daemon.socket)
+        assert [one.id for one in named] == [sandbox.id]
+        assert Sandbox.list(metadata={"a": "x"}, socket=daemon.socket) == []
+        with pytest.raises(NameInUse):
+            Sandbox.create("short", socket=daemon.socket)
+    assert states(daemon, sandbox.id) == "released"
+    sandbox.kill()
+
+
+def test_a_str_runs_by_the_shell_and_a_list_exactly(box: Sandbox) -> None:
+    assert box.run("echo $((6 * 7)) | cat").stdout == "42\n"
+    assert box.run(["echo", "$((6 * 7))"]).stdout == "$((6 * 7))\n"
+    result = box.run(
+        ["sh", "-c", "pwd; echo $A; cat; echo e >&2; exit 3"],
+        env={"A": "b"}, cwd="/tmp", stdin="in\n",
+    )  # fmt: skip
+    assert (result.stdout, result.stderr) == ("/tmp\nb\nin\n", "e\n")
+    assert (result.status, result.exit_code, result.ok) == ("EXITED", 3, False)
+    assert result.usage.wall_seconds is not None
+    assert result.raw["argv"][0] == "sh"
+
+
+def test_bytes_and_more_output_than_an_answer_carries(box: Sandbox) -> None:
+    data = bytes(range(256)) * 8192
+    result = box.run(["cat"], stdin=data)
+    assert result.stdout_bytes == data
+    assert "\ufffd" in result.stdout
+
+
+def test_check_tells_how_it_failed(box: Sandbox) -> None:
+    assert box.run("true", check=True).ok
+    with pytest.raises(CommandFailed, match="exit code 7") as failed:
+        box.run("echo no >&2; exit 7", check=True)
+    assert failed.value.result.stderr == "no\n"
+    with pytest.raises(CommandFailed, match="TIMED_OUT, SANDBOX_TIMEOUT"):
+        box.run("sleep 60", timeout="300ms", check=True)
+    limited = box.run("yes", limits={"max_output_bytes": "1K"})
+    assert (limited.status, limited.limit_owner) == ("OUTPUT_LIMIT", "execution")
+    assert len(limited.stdout_bytes) == 1024
+
+
+def test_refusals_are_their_classes(daemon: Daemon, box: Sandbox) -> None:
+    with pytest.raises(ExecutionNotStarted):
+        box.run(["no-such-program"])
+    with pytest.raises(InvalidRequest):
+        box.run("true", limits={"nosuch": 1})
+    with pytest.raises(InvalidRequest):
+        box.run("true", stdin=3)  # type: ignore[call-overload]
+    with pytest.raises(CapacityExceeded):
+        Sandbox.create(limits={"memory_bytes": "900T"}, socket=daemon.socket)
+    with pytest.raises(SandboxNotFound):
+        Sandbox.connect("nosuch", socket=daemon.socket)
+    with pytest.raises(DaemonUnreachable):
+        Sandbox.create(socket="/nonexistent/socket")
+
+
+def test_output_comes_while_it_runs(box: Sandbox) -> None:
+    began, pieces = time.monotonic(), []
+    result = box.run(
+        ["python3", "-c", TICKER], on_stdout=lambda text: pieces.append((time.monotonic(), text))
+    )
+    assert "".join(text for _, text in pieces) == "0\n1\n2\n" == result.stdout
+    assert pieces[0][0] - began < time.monotonic() - began - 0.2
+    errors: list[str] = []
+    box.run("echo out; echo error >&2", on_stderr=errors.append)
+    assert "".join(errors) == "error\n"
+
+
+def test_a_character_is_never_cut_in_two(box: Sandbox) -> None:
+    script = (
+        "import sys, time; w = sys.stdout.buffer.write\n"
+        r"w(b'\xc3'); sys.stdout.flush(); time.sleep(0.3); w(b'\xbc')"
+    )
+    pieces: list[str] = []
+    box.run(["python3", "-c", script], on_stdout=pieces.append)
+    assert "".join(pieces) == "ü"
+
+
+def test_a_background_handle(box: Sandbox) -> None:
+    handle = box.run(["python3", "-c", TICKER], background=True)
+    outputs = list(handle)
+    assert all(isinstance(output, Output) for output in outputs)
+    assert b"".join(output.data for output in outputs) == b"0\n1\n2\n"
+    assert handle.wait().exit_code == 0
+    assert handle.id in [one.id for one in box.executions()]
+    assert handle.status() == "EXITED"
+    handle.kill()
+    sleeper = box.run("trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done",
+                      background=True)  # fmt: skip
+    with pytest.raises(TimeoutError):
+        sleeper.wait(0.1)
+    next(iter(sleeper))
+    sleeper.kill("SIGUSR1")
+    assert sleeper.wait(30).exit_code == 5
+    endless = box.run("sleep 1000", background=True)
+    endless.kill()
+    ended = endless.wait(30)
+    assert (ended.status, ended.error_code) == ("KILLED", "KILLED_BY_CALLER")
+
+
+class Unwanted(Exception):
+    pass
+
+
+def test_leaving_with_an_error_kills_the_command(box: Sandbox) -> None:
+    def refuse(_text: str) -> None:
+        raise Unwanted
+
+    with pytest.raises(Unwanted):
+        box.run("echo ready; sleep 1000", on_stdout=refuse)
+    last = box.executions()[-1].wait(30)
+    assert (last.status, last.error_code) == ("KILLED", "KILLED_BY_CALLER")
+
+
+def test_suspend_resume_update(daemon: Daemon, box: Sandbox) -> None:
+    box.suspend()
+    assert states(daemon, box.id) == "suspended"
+    box.resume()
+    assert states(daemon, box.id) == "ready"
+    changed = box.update(limits={"pids": 77}, metadata={"k": "v"})
+    assert (changed["limits"]["pids"], changed["metadata"]) == (77, {"k": "v"})
+
+
+def test_output_and_wait_go_on_over_a_restart_of_the_daemon() -> None:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
+        sandbox = Sandbox.create(socket=daemon.socket)
+        script = "i=0; while [ $i -lt 40 ]; do echo $i; i=$((i+1)); sleep 0.1; done"
+        handle = sandbox.run(script, background=True)
+        pieces = iter(handle)
+        seen = next(pieces).data
+        daemon.kill()
+        restart = threading.Timer(0.5, daemon.start)
+        restart.start()
+        seen += b"".join(output.data for output in pieces)
+        restart.join()
+        assert seen.split() == [b"%d" % number for number in range(40)]
+        assert handle.wait(60).stdout_bytes == seen
+        sandbox.kill()
+
+
+async def test_the_same_for_asyncio(daemon: Daemon) -> None:
+    async with await AsyncSandbox.create("aio", socket=daemon.socket) as sandbox:
+        other = await AsyncSandbox.connect("aio", socket=daemon.socket)
+        listed = await AsyncSandbox.list(name="aio", socket=daemon.socket)
+        assert other.id == sandbox.id in [one.id for one in listed]
+        results = await asyncio.gather(
+            *(sandbox.run(f"sleep 0.2; echo {number}") for number in range(8))
+        )
+        assert [result.stdout for result in results] == [f"{number}\n" for number in range(8)]
+        with pytest.raises(CommandFailed):
+            await sandbox.run("exit 1", check=True)
+        data = bytes(range(256)) * 8192
+        assert (await sandbox.run(["cat"], stdin=data)).stdout_bytes == data
+        pieces: list[str] = []
+
+        async def keep(text: str) -> None:
+            pieces.append(text)
+
+        await sandbox.run(["python3", "-c", TICKER], on_stdout=keep)
+        assert "".join(pieces) == "0\n1\n2\n"
+        await sandbox.suspend()
+        await sandbox.resume()
+        assert (await sandbox.update(limits={"pids": 66}))["limits"]["pids"] == 66
+        handle = await sandbox.run("echo a; echo b >&2; sleep 1000", background=True)
+        seen = set()
+        async for output in handle:
+            seen.add((output.stream, output.text))
+            if len(seen) == 2:
+                break
+        assert seen == {("stdout", "a\n"), ("stderr", "b\n")}
+        with pytest.raises(TimeoutError):
+            await handle.wait(0.1)
+        await handle.kill()
+        assert (await handle.wait(30)).status == "KILLED"
+        with pytest.raises(ExecutionNotStarted):
+            await sandbox.run(["no-such-program"])
+    assert states(daemon, sandbox.id) == "released"
+    with pytest.raises(DaemonUnreachable):
+        await AsyncSandbox.create(socket="/nonexistent/socket")
+
+
+async def test_a_cancelled_task_kills_its_command(daemon: Daemon) -> None:
+    async with await AsyncSandbox.create(socket=daemon.socket) as sandbox:
+        begun = asyncio.Event()
+        task = asyncio.create_task(
+            sandbox.run("echo ready; sleep 1000", on_stdout=lambda _: begun.set())
+        )
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        [execution] = await sandbox.executions()
+        ended = await execution.wait(30)
+        assert (ended.status, ended.error_code) == ("KILLED", "KILLED_BY_CALLER")
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    from sandboxd.client.aio_files import AsyncFiles
+    from sandboxd.client.aio_handle import AsyncHandle
+    from sandboxd.client.files import Files
+    from sandboxd.client.handle import Handle
+
+    def public(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(getattr(kind, name)).parameters)
+            for name in vars(kind)
+            if not name.startswith("_")
+        }
+
+    for blocking, other in ((Sandbox, AsyncSandbox), (Handle, AsyncHandle), (Files, AsyncFiles)):
+        assert public(blocking) == public(other)
