@@ -7,7 +7,8 @@ import math
 import re
 
 _BYTE_SUFFIXES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+# Patterns are compiled on their first use, which most of sandboxctl's commands never come to.
+_BYTES = r"(?ai)(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?"
 # systemd.time(7), the units that make sense for a limit.
 _SECONDS = {
     "us": 1e-6, "usec": 1e-6,
@@ -18,7 +19,7 @@ _SECONDS = {
     "d": 86400.0, "day": 86400.0, "days": 86400.0,
     "w": 604800.0, "week": 604800.0, "weeks": 604800.0,
 }  # fmt: skip
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII)
+_DURATION_PART = r"(?a)(\d+(?:\.\d+)?)\s*([a-z]*)\s*"
 _MAX_TEXT = 64
 
 # cgroup and systemd numbers are 64 bit; one bit of margin keeps every sum of two in range.
@@ -34,7 +35,7 @@ def parse_bytes(value: int | str) -> int:
     """
     if isinstance(value, str):
         text = value.strip()
-        match = _BYTES.fullmatch(text)
+        match = re.fullmatch(_BYTES, text)
         if match is None or len(text) > _MAX_TEXT:
             raise ValueError('not a size: use bytes or a string such as "512M"')
         number = float(match[1]) * _BYTE_SUFFIXES[match[2].upper()]
@@ -73,9 +74,10 @@ def parse_cpus(value: float | str) -> float:
 
 def _sum_of_parts(text: str) -> float:
     """Part by part: one pattern for the whole takes exponential time to refuse "111...1!"."""
+    pattern = re.compile(_DURATION_PART)
     position, total = 0, 0.0
     while position < len(text) or not text:
-        part = _DURATION_PART.match(text, position)
+        part = pattern.match(text, position)
         if part is None or len(text) > _MAX_TEXT:
             raise ValueError('not a duration: use seconds or a string such as "90s"')
         number, unit = part.groups()

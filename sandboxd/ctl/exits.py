@@ -27,6 +27,14 @@ SIGNALLED = 128
 NOT_ALL_ENFORCED = 1
 
 
+class Interrupted(Exception):
+    """Raised when sandboxctl is told to end, by the signal `number`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.number = number
+
+
 def of_execution(execution: Mapping[str, Any]) -> int:
     """The exit code that a finished execution stands for."""
     match execution["status"]:

@@ -9,15 +9,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
+from sandboxd.ctl.exits import Interrupted as Interrupted
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interrupted(Exception):
-    """Raised when sandboxctl is told to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 class Interrupts:

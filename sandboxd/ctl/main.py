@@ -14,7 +14,6 @@ from typing import NoReturn, Protocol, cast
 from sandboxd import __version__
 from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE
 from sandboxd.ctl import exits
-from sandboxd.ctl.interrupts import Interrupted
 from sandboxd.errors import SandboxdError
 
 # Command, and what it does; each is a module of its name in ctl/commands.
@@ -60,39 +59,52 @@ def command_module(name: str) -> CommandModule:
     return cast(CommandModule, importlib.import_module(f"sandboxd.ctl.commands.{name}"))
 
 
-def make_parser(named: Sequence[str], *, with_payload: bool = True) -> argparse.ArgumentParser:
-    """A parser that knows every command's name, and the arguments of the `named` ones.
+def command_parser(name: str, *, with_payload: bool = True) -> argparse.ArgumentParser:
+    """The parser of one command's arguments.
 
     with_payload: a payload is among what will be parsed, without a `--` before it.
     """
+    text = COMMANDS[name]
+    parser = _Parser(prog=f"sandboxctl {name}", description=f"{text[0].upper()}{text[1:]}.")
+    parser.set_defaults(command=name)
+    parser.add_argument(
+        "--socket", metavar="PATH",
+        help=f"the daemon's socket (default: ${SOCKET_VARIABLE}, or {DEFAULT_SOCKET})",
+    )  # fmt: skip
+    command_module(name).configure(parser)
+    if name in WITH_PAYLOAD and with_payload:
+        text = "the program to run; put -- before it"
+        parser.add_argument("payload", nargs=argparse.REMAINDER, metavar="PROGRAM", help=text)
+    return parser
+
+
+def main_parser() -> argparse.ArgumentParser:
+    """The parser of a command line that begins with no command: a parser for each of them, as
+    argparse has it, takes longer to make than a request."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
     parser = _Parser(
-        prog="sandboxctl", description="Run commands under kernel-held limits by sandboxd."
+        prog="sandboxctl",
+        usage="sandboxctl COMMAND [OPTIONS]",
+        description="Run commands under kernel-held limits by sandboxd.",
+        epilog="\n".join(["commands:", *lines, "", "sandboxctl COMMAND --help says more."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sandboxctl {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        if name not in named:
-            continue
-        sub.add_argument(
-            "--socket", metavar="PATH",
-            help=f"the daemon's socket (default: ${SOCKET_VARIABLE}, or {DEFAULT_SOCKET})",
-        )  # fmt: skip
-        command_module(name).configure(sub)
-        if name in WITH_PAYLOAD and with_payload:
-            text = "the program to run; put -- before it"
-            sub.add_argument("payload", nargs=argparse.REMAINDER, metavar="PROGRAM", help=text)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     return parser
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line; what follows the first `--` is the payload, whatever it looks like."""
-    named = [argument for argument in argv if argument in COMMANDS][:1]
-    if not (named and named[0] in WITH_PAYLOAD and "--" in argv):
-        return make_parser(named).parse_args(argv)
-    split = argv.index("--")
-    arguments = make_parser(named, with_payload=False).parse_args(argv[:split])
-    arguments.payload = list(argv[split + 1 :])
+    if not argv or argv[0] not in COMMANDS:
+        return main_parser().parse_args(argv)
+    name, *rest = argv
+    if not (name in WITH_PAYLOAD and "--" in rest):
+        return command_parser(name).parse_args(rest)
+    split = rest.index("--")
+    arguments = command_parser(name, with_payload=False).parse_args(rest[:split])
+    arguments.payload = rest[split + 1 :]
     return arguments
 
 
@@ -104,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except SandboxdError as exc:
         return exits.report(exc)
-    except (Interrupted, KeyboardInterrupt) as exc:
+    except (exits.Interrupted, KeyboardInterrupt) as exc:
         return exits.SIGNALLED + getattr(exc, "number", 2)
     except BrokenPipeError:
         # Whoever read stdout has gone away; the interpreter's last flush must not complain.

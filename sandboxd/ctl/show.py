@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from sandboxd.quantity import format_bytes
@@ -42,6 +40,8 @@ def printable(text: str) -> str:
 
 def command_line(argv: Sequence[str], *, width: int = 60) -> str:
     """An argv as a shell would take it, shortened."""
+    import shlex
+
     line = printable(shlex.join(argv))
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
@@ -50,6 +50,8 @@ def age(time: str | None) -> str:
     """How long ago an RFC 3339 time is."""
     if time is None:
         return "-"
+    from datetime import UTC, datetime
+
     then = datetime.fromisoformat(time)
     return duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))
 

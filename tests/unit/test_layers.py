@@ -102,7 +102,11 @@ STDLIB_FOR_LEAN = {
 LIGHT = {
     "spawn.spawner": {"asyncio", "dbus_fast", "logging", "pydantic", "subprocess", "threading"},
     "supervisor.server": {"asyncio", "dbus_fast", "logging", "pydantic", "subprocess", "threading"},
-    "ctl.main": {"aiohttp", "asyncio", "dbus_fast", "jinja2", "pydantic", "rich"},
+    "client.sandbox": {"asyncio", "email", "http", "pydantic", "ssl", "subprocess"},
+    "ctl.main": {
+        *("aiohttp", "asyncio", "dataclasses", "datetime", "dbus_fast", "email", "http", "jinja2"),
+        *("pydantic", "rich", "shlex", "signal", "ssl", "urllib"),
+    },
 }
 
 

@@ -163,11 +163,16 @@ async def test_a_restart_of_the_daemon_is_waited_for(tmp_path: Path) -> None:
         listener.bind(path)
         return listener
 
-    async with serving(engine, [listen()], keys=DiskKeys(str(tmp_path))):
+    def keys() -> DiskKeys:
+        opened = DiskKeys(str(tmp_path))
+        opened.open()
+        return opened
+
+    async with serving(engine, [listen()], keys=keys()):
         process = await start(None, "run", "--", "prog", SANDBOXD_SOCKET=path)
         await engine.started.wait()
     engine.hold.set()
-    async with serving(engine, [listen()], keys=DiskKeys(str(tmp_path))):
+    async with serving(engine, [listen()], keys=keys()):
         stdout, stderr = await process.communicate()
     assert (process.returncode, stdout) == (0, b"out\n"), stderr
 

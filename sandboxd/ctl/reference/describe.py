@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as data, read from the parsers."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from sandboxd.ctl.main import COMMANDS, command_parser
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option; `metavar` is empty where it takes no value."""
+
+    flags: tuple[str, ...]
+    metavar: str
+    choices: tuple[str, ...]
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A positional argument, as the usage line shows it."""
+
+    name: str
+    usage: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of sandboxctl."""
+
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+    arguments: tuple[Argument, ...]
+
+    @property
+    def takes_sandbox(self) -> bool:
+        """Whether its first argument is a sandbox."""
+        return bool(self.arguments) and self.arguments[0].name == "SANDBOX"
+
+    @property
+    def takes_program(self) -> bool:
+        """Whether it ends with another command line."""
+        return any(argument.name == "PROGRAM" for argument in self.arguments)
+
+
+def describe() -> list[Command]:
+    """All commands, in the order of --help."""
+    return [_command(name, command_parser(name)) for name in COMMANDS]
+
+
+def _command(name: str, parser: argparse.ArgumentParser) -> Command:
+    options, arguments = [], []
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        # argparse expands %-formats of help texts when it prints them.
+        text = (action.help or "") % {"prog": parser.prog, "default": action.default}
+        if action.option_strings:
+            options.append(_option(action, text))
+        else:
+            shown = str(action.metavar or action.dest)
+            arguments.append(Argument(shown, _usage(shown, action.nargs), text))
+    return Command(name, COMMANDS[name], tuple(options), tuple(arguments))
+
+
+def _option(action: argparse.Action, text: str) -> Option:
+    choices = tuple(map(str, action.choices or ()))
+    metavar = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+    if choices:
+        metavar = "|".join(choices)
+    return Option(tuple(action.option_strings), metavar, choices, text)
+
+
+def _usage(name: str, nargs: int | str | None) -> str:
+    if nargs == argparse.REMAINDER:
+        return f"-- {name} [ARGUMENT...]"
+    return {"?": f"[{name}]", "*": f"[{name}...]", "+": f"{name}..."}.get(str(nargs), name)
