@@ -5,11 +5,12 @@ SandboxdError
 ├── InvalidRequest
 │   ├── LimitTooSmall, LimitTooLarge, LimitUnsupported, IsolationUnsupported
 │   ├── RouteNotFound, MethodNotAllowed, UnsupportedMediaType, RequestTooLarge
-├── NotFound: SandboxNotFound, ExecutionNotFound
+├── NotFound: SandboxNotFound, ExecutionNotFound, FileMissing
 ├── Conflict: SandboxSuspended, SandboxReleased, ExecutionFinished, LimitBelowUsage, NameInUse,
-│   IdempotencyKeyReused
+│   IdempotencyKeyReused, FileConflict
 ├── AccessDenied
 ├── ExecutionNotStarted
+├── DiskQuotaExceeded
 ├── QuotaExceeded: ExecutionLimitReached
 ├── Unavailable: CapacityExceeded, HostDiskFull, Draining, BusUnavailable
 ├── SchemeError: JobFailed, PropertyRejected (UnitExists), UnitMissing, LimitNotApplied
@@ -133,6 +134,12 @@ class ExecutionNotFound(NotFound):
     code = "EXECUTION_NOT_FOUND"
 
 
+class FileMissing(NotFound):
+    """Raised when nothing is at a path in a sandbox's home."""
+
+    code = "FILE_NOT_FOUND"
+
+
 class Conflict(SandboxdError):
     """Raised when the state of the thing forbids the verb."""
 
@@ -173,10 +180,22 @@ class IdempotencyKeyReused(Conflict):
     code = "IDEMPOTENCY_KEY_REUSED"
 
 
+class FileConflict(Conflict):
+    """Raised when what is at a path is not what the verb is for: a directory, a FIFO, a file."""
+
+    code = "FILE_CONFLICT"
+
+
 class ExecutionNotStarted(SandboxdError):
     """Raised when the command could not be executed; `details` has the cause."""
 
     code = "EXECUTION_NOT_STARTED"
+
+
+class DiskQuotaExceeded(SandboxdError):
+    """Raised when a write through the API does not fit into the sandbox's disk limit."""
+
+    code = "SANDBOX_DISK_QUOTA_EXCEEDED"
 
 
 class QuotaExceeded(SandboxdError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from sandboxd.file_ports import SandboxFiles
 from sandboxd.model import (
     Enforcement,
     ErrorCode,
@@ -232,6 +233,10 @@ class Workspaces(Protocol):
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """Everything of sandboxes that were half made or half removed."""
+        ...
+
+    def files(self, sandbox: Sandbox) -> SandboxFiles:
+        """The files in its home, for the API."""
         ...
 
     def home(self, sandbox_id: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
 from sandboxd.engine.events import Events
 from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
+from sandboxd.file_ports import SandboxFiles
 from sandboxd.model import Caller, Execution, LimitChanges, Sandbox
 
 Stream = Literal["stdout", "stderr"]
@@ -122,4 +123,9 @@ class Engine(Protocol):
     ) -> AbstractContextManager[asyncio.Event]:
         """An event that is set whenever there may be more output, and at the end; who waits for it
         clears it before looking."""
+        ...
+
+    def files(self, caller: Caller, ref: str) -> AbstractAsyncContextManager[SandboxFiles]:
+        """The files in a sandbox's home, while the context is open. Raises SandboxReleased, also
+        when it is released meanwhile, and QuotaExceeded."""
         ...

@@ -28,6 +28,11 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
         "description": "the execution's id",
         "schema": {"type": "string", "pattern": ID_PATTERN},
     },
+    "path": {
+        "description": "a path in the sandbox's home, slashes and all; bytes that are not UTF-8 "
+        "are percent-encoded; `..` is refused",
+        "schema": {"type": "string"},
+    },
 }
 # Query parameters of which there is one for each key.
 _BY_KEY = {"metadata": "metadata.KEY"}
@@ -115,8 +120,14 @@ def _query_parameters(model: type[BaseModel], schemas: dict[str, Any]) -> list[d
     if model is Nothing:
         return []
     properties = schemas[model.__name__]["properties"]
+    required = schemas[model.__name__].get("required", ())
     return [
-        {"name": _BY_KEY.get(name, name), "in": "query", "required": False, "schema": schema}
+        {
+            "name": _BY_KEY.get(name, name),
+            "in": "query",
+            "required": name in required,
+            "schema": schema,
+        }
         for name, schema in properties.items()
     ]
 

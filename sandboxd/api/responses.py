@@ -36,6 +36,7 @@ STATUS: Mapping[type[errors.SandboxdError], int] = {
     errors.Unavailable: 503,
     errors.SchemeError: 502,
     errors.OperationTimedOut: 504,
+    errors.DiskQuotaExceeded: 507,
 }
 # How soon a client may try again; a release is what frees capacity, so there is no better guess.
 _RETRY_AFTER_SECONDS = 5

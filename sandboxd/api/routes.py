@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 from pydantic import BaseModel
@@ -16,6 +17,7 @@ from sandboxd.api.engine_port import Engine
 from sandboxd.api.responses import Reply
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
+from sandboxd.entries import clean_path
 from sandboxd.errors import ExecutionNotFound, SandboxdError, SandboxNotFound
 from sandboxd.model import Caller
 from sandboxd.names import is_id, is_name
@@ -24,6 +26,9 @@ from sandboxd.wire.requests import Request
 B = TypeVar("B", bound=Request)
 Q = TypeVar("Q", bound=Request)
 _PARAMETER = re.compile(r"\{(\w+)\}")
+# The rest of a path, slashes and all; with nothing there the slash before it may be missing.
+_REST = "/{path}"
+_REST_PATTERN = r"(?:/(?P<path>.*))?"
 SMALL_BODY_BYTES = 64 << 10
 LARGE_BODY_BYTES = 8 << 20
 
@@ -49,6 +54,8 @@ class Call(Generic[B, Q]):
     request: web.BaseRequest
     request_id: str
     origin: Origin
+    # In the sandbox's home; b"" is the home itself.
+    path: bytes = b""
 
 
 Handler = Callable[[Call[B, Q]], Awaitable[Reply | web.StreamResponse]]
@@ -83,8 +90,10 @@ class Route(Generic[B, Q]):
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        expression = _PARAMETER.sub(r"(?P<\1>[^/]+)", self.path)
-        object.__setattr__(self, "pattern", re.compile(expression))
+        expression = self.path.removesuffix(_REST)
+        rest = _REST_PATTERN if expression != self.path else ""
+        expression = _PARAMETER.sub(r"(?P<\1>[^/]+)", expression) + rest
+        object.__setattr__(self, "pattern", re.compile(expression, re.DOTALL))
 
     @property
     def takes_key(self) -> bool:
@@ -100,13 +109,19 @@ class Route(Generic[B, Q]):
 AnyRoute = Route[Any, Any]
 
 
-def check_parameters(values: Mapping[str, str]) -> tuple[str, str]:
+def path_parameter(values: Mapping[str, str | None]) -> bytes:
+    """The path below a home, decoded once: `%2F` separates like `/`. Raises InvalidRequest."""
+    sent = values.get("path") or ""
+    return clean_path(unquote_to_bytes(sent.encode("utf-8", "surrogateescape")), "path")
+
+
+def check_parameters(values: Mapping[str, str | None]) -> tuple[str, str]:
     """Sandbox and execution of a path, "" for what it has not.
 
     The values are as sent: a percent-encoded character is in no id and no name, so that nothing
     is decoded after it was checked. Raises SandboxNotFound and ExecutionNotFound.
     """
-    sandbox, execution = values.get("sandbox", ""), values.get("execution", "")
+    sandbox, execution = values.get("sandbox") or "", values.get("execution") or ""
     if sandbox and not (is_id(sandbox) or is_name(sandbox)):
         raise SandboxNotFound(f"cannot find sandbox {sandbox[:64]!r}: not an id or a name")
     if execution and not is_id(execution):

@@ -19,7 +19,7 @@ from sandboxd.api.decode import read_body, read_query, validate
 from sandboxd.api.engine_port import Engine
 from sandboxd.api.peer import NOBODY
 from sandboxd.api.responses import Reply, Sent, error_response, internal_error, send_reply
-from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters
+from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters, path_parameter
 from sandboxd.api.table import ROUTES
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
@@ -141,6 +141,7 @@ class Api:
         route, parameters = match(request.method, path)
         caller = self._authorize(route, connection)
         sandbox, execution = check_parameters(parameters)
+        below = path_parameter(parameters)
         query = read_query(request, route.query)
         sent = b"" if route.streams_body else await read_body(request, route.max_body_bytes)
         call = Call(
@@ -154,6 +155,7 @@ class Api:
             request=request,
             request_id=request_id,
             origin=Origin(request_id),
+            path=below,
         )
         key = request.headers.get(replays.HEADER)
         if key is not None and request.method == "POST":
@@ -194,7 +196,7 @@ class Api:
         return web.Response(body=self._document, content_type="application/json")
 
 
-def match(method: str, path: str) -> tuple[AnyRoute, dict[str, str]]:
+def match(method: str, path: str) -> tuple[AnyRoute, dict[str, str | None]]:
     """The route of a path as sent. Raises RouteNotFound and MethodNotAllowed."""
     allowed = {"GET"} if path == _OPENAPI_PATH else set()
     for route in ROUTES:

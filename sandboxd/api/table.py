@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 from sandboxd import errors
-from sandboxd.api import events, executions, host, output, sandboxes
+from sandboxd.api import events, executions, files, host, output, sandboxes
 from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
 from sandboxd.wire import answers
+from sandboxd.wire import files as f
 from sandboxd.wire import host as host_answers
 from sandboxd.wire import requests as r
 
 _SANDBOX = "/v1/sandboxes/{sandbox}"
 _EXECUTIONS = f"{_SANDBOX}/executions"
 _EXECUTION = f"{_EXECUTIONS}/{{execution}}"
+
+_FILES = f"{_SANDBOX}/files/{{path}}"
+_DIRECTORIES = f"{_SANDBOX}/directories/{{path}}"
+_ARCHIVE = f"{_SANDBOX}/archive/{{path}}"
 
 _LIMITS = (errors.LimitTooSmall, errors.LimitTooLarge)
 _SCHEME = (errors.SchemeError, errors.BusUnavailable, errors.OperationTimedOut)
@@ -38,6 +43,14 @@ _NEW_EXECUTION = (
     errors.Draining,
     *_SCHEME,
 )
+_FILE = (
+    errors.SandboxNotFound,
+    errors.SandboxReleased,
+    errors.FileMissing,
+    errors.FileConflict,
+    errors.QuotaExceeded,
+)
+_WRITTEN = (*_FILE, errors.DiskQuotaExceeded, errors.HostDiskFull)
 _STARTED = {200: "the finished execution", 201: "with wait: false, the running execution"}
 
 ROUTES: tuple[AnyRoute, ...] = (
@@ -123,6 +136,50 @@ ROUTES: tuple[AnyRoute, ...] = (
             errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
             errors.QuotaExceeded, errors.Draining,
         ),
+    ),
+    Route(
+        "GET", _FILES, files.read_file, "Read a file of the sandbox's home",
+        body=r.Nothing, query=r.Nothing, answer=None, raw_type="application/octet-stream",
+        statuses={200: "its bytes", 206: "the range of them that was asked for"},
+        errors=(*_FILE, errors.RangeNotSatisfiable),
+    ),
+    Route(
+        "HEAD", _FILES, files.look_at_file, "Look at a file or directory",
+        body=r.Nothing, query=r.Nothing, answer=None,
+        statuses={200: "what it is: see Content-Length, Last-Modified, X-File-Type, X-File-Mode"},
+        errors=_FILE,
+    ),
+    Route(
+        "PUT", _FILES, files.write_file, "Write a file: the body, whole or not at all",
+        body=r.Nothing, query=f.WriteQuery, answer=None, streams_body=True,
+        statuses={201: "it is new", 204: "it took the place of another"},
+        errors=(*_WRITTEN, errors.OperationTimedOut),
+    ),
+    Route(
+        "DELETE", _FILES, files.delete_file, "Delete a file, or a directory and all below it",
+        body=r.Nothing, query=r.Nothing, answer=None, statuses={204: "it is gone"},
+        errors=(*_FILE, errors.Draining),
+    ),
+    Route(
+        "POST", _FILES, files.change_file, "Make a directory, or rename something",
+        body=r.Nothing, query=f.ChangeQuery, answer=None,
+        statuses={201: "the directory is there", 204: "it is renamed"},
+        errors=(*_WRITTEN, errors.Draining),
+    ),
+    Route(
+        "GET", _DIRECTORIES, files.list_directory, "List a directory",
+        body=r.Nothing, query=f.ListQuery, answer=f.DirectoryAnswer,
+        statuses={200: "what is below it, by path"}, errors=_FILE,
+    ),
+    Route(
+        "GET", _ARCHIVE, files.read_archive, "Read a directory or a file as tar",
+        body=r.Nothing, query=r.Nothing, answer=None, raw_type="application/x-tar",
+        statuses={200: "a tar stream"}, errors=_FILE,
+    ),
+    Route(
+        "PUT", _ARCHIVE, files.write_archive, "Unpack a tar stream into a directory",
+        body=r.Nothing, query=r.Nothing, answer=None, streams_body=True,
+        statuses={204: "all of it is unpacked"}, errors=(*_WRITTEN, errors.OperationTimedOut),
     ),
     Route(
         "GET", "/v1/executions", executions.list_executions, "List the caller's executions",

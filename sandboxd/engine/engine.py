@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
+from sandboxd.engine.file_uses import file_use
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, HostReport, Origin, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import OperationTimedOut
+from sandboxd.file_ports import SandboxFiles
 from sandboxd.model import Caller, ErrorCode, Execution, LimitChanges, OutputSummary, Sandbox
 
 
@@ -197,6 +199,15 @@ class Engine:
     def events(self) -> Events:
         """What happened lately; `owner_uid` says who may see it."""
         return self._context.life.events
+
+    # -- files
+
+    def files(self, caller: Caller, ref: str) -> AbstractAsyncContextManager[SandboxFiles]:
+        """The files of a sandbox that is not released; a release meanwhile ends the use.
+
+        Raises SandboxNotFound, SandboxReleased, QuotaExceeded.
+        """
+        return file_use(self._context, self._context.registry.find_usable(caller, ref))
 
     # -- host
 

@@ -44,12 +44,14 @@ class LiveSandbox:
     """A sandbox and what the engine holds for it.
 
     `starting` counts executions between the request and the exec: a release waits for them.
+    `uses` are what the API does with its files: a release ends them.
     """
 
     sandbox: Sandbox
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     executions: dict[str, LiveExecution] = field(default_factory=dict)
     starting: int = 0
+    uses: set[asyncio.Timeout] = field(default_factory=set)
     settled: asyncio.Condition = field(default_factory=asyncio.Condition)
     used_monotonic: float = 0.0
     suspended_monotonic: float | None = None

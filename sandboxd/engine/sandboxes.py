@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from sandboxd.engine.context import Context
+from sandboxd.engine.file_uses import end_file_uses
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.errors import (
@@ -239,6 +240,7 @@ class Sandboxes:
             await self._save(sandbox)
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
+            await end_file_uses(live)
             await self._end_executions(live, code)
             await context.scheme.kill_sandbox(sandbox)
             await context.scheme.release_sandbox(sandbox)

@@ -59,7 +59,7 @@ class Upkeep:
         sandbox = live.sandbox
         if sandbox.expires_monotonic is not None and now >= sandbox.expires_monotonic:
             return True
-        if live.running() or live.starting or sandbox.state is SandboxState.SUSPENDED:
+        if live.running() or live.starting or live.uses or sandbox.state is SandboxState.SUSPENDED:
             live.used_monotonic = now
             return False
         idle = sandbox.idle_timeout_seconds

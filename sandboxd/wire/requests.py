@@ -225,7 +225,9 @@ class Nothing(Request):
 NOTHING = Nothing()
 
 
-def _whole(minimum: int, maximum: int) -> BeforeValidator:
+def whole_number(minimum: int, maximum: int) -> BeforeValidator:
+    """A number in a query, from `minimum` to `maximum`."""
+
     def check(value: object) -> int:
         if not isinstance(value, str) or not value.isascii() or not value.isdigit():
             raise ValueError("must be a whole number")
@@ -253,7 +255,7 @@ class OutputQuery(Request):
     """GET .../output."""
 
     stream: Literal["stdout", "stderr"] = "stdout"
-    offset: Annotated[int, _whole(0, _MAX_OFFSET)] = 0
+    offset: Annotated[int, whole_number(0, _MAX_OFFSET)] = 0
     follow: Annotated[bool, BeforeValidator(_truth)] = False
     """Go on with what is printed later, to the end of the execution."""
 
@@ -261,7 +263,9 @@ class OutputQuery(Request):
 class PageQuery(Request):
     """What every list takes."""
 
-    limit: Annotated[int, _whole(1, MAX_PAGE), Field(description="entries in one answer")] = 100
+    limit: Annotated[int, whole_number(1, MAX_PAGE), Field(description="entries in one answer")] = (
+        100
+    )
     cursor: Annotated[
         str, Field(max_length=256, description="`next_cursor` of the page before")
     ] | (None) = None

@@ -3,6 +3,7 @@
 
 <state-dir>/sandboxes/<id>/       root's, 0711: a sandbox's uid may pass, not look
     home/  tmp/                   the sandbox's, 0700
+    staging/                      root's, 0700: files that are written, trees that are removed
     executions/<eid>/             root's, 0700: records and output spools
 """
 
@@ -20,8 +21,11 @@ from threading import Event
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import Sandbox
 from sandboxd.names import is_id
+from sandboxd.workspace.files import HomeFiles
+from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.watch import DirectoryWatches
+from sandboxd.workspace.workers import Workers, finished
 
 _log = logging.getLogger(__name__)
 _REMOVERS = 4
@@ -42,8 +46,9 @@ class Directories:
     def __init__(self, state_directory: str) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
         # Apart from all other work with files: a hostile tree takes minutes.
-        self._stop = Event()
+        self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
+        self._workers = Workers("files")
         self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
 
     def open(self) -> None:
@@ -54,9 +59,11 @@ class Directories:
 
     def close(self) -> None:
         """Stop what is being removed: the end of this process would wait for it."""
-        self._stop.set()
+        for stop in self._stops:
+            stop.set()
         self._removers.shutdown(cancel_futures=True)
         self._watches.close()
+        self._workers.close()
 
     async def create(self, sandbox: Sandbox) -> None:
         """Home and tmp of a sandbox, owned by its uid."""
@@ -73,8 +80,8 @@ class Directories:
 
     async def remove_contents(self, sandbox_id: str) -> None:
         """Home and tmp, whatever is in them; records stay."""
-        await self._remove_tree(self.home(sandbox_id))
-        await self._remove_tree(self.tmp(sandbox_id))
+        for path in (self.home(sandbox_id), self.tmp(sandbox_id), self._staging(sandbox_id)):
+            await self._remove_tree(path)
 
     async def remove(self, sandbox_id: str) -> None:
         """Everything of a sandbox."""
@@ -82,6 +89,9 @@ class Directories:
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """What an earlier daemon had half made or half removed, but no record set aside."""
+        for sandbox_id in sandbox_ids:
+            for name in await asyncio.to_thread(_names, self._staging(sandbox_id)):
+                await self._discard(os.path.join(self._staging(sandbox_id), name))
         for path in await asyncio.to_thread(self._unknown, sandbox_ids):
             _log.warning("Removing %s, which no record knows", path)
             await self._remove_tree(path)
@@ -90,6 +100,17 @@ class Directories:
         names = set(filter(is_id, os.listdir(self._root))) - set(sandbox_ids)
         paths = [self._path(name) for name in names]
         return [p for p in paths if not os.path.exists(os.path.join(p, "sandbox.json.unreadable"))]
+
+    def files(self, sandbox: Sandbox) -> HomeFiles:
+        """The files in its home."""
+        place = Place(
+            home=self.home(sandbox.id),
+            staging=self._staging(sandbox.id),
+            uid=sandbox.uid,
+            workers=self._workers,
+            remove=self._remove_tree,
+        )
+        return HomeFiles(place)
 
     def home(self, sandbox_id: str) -> str:
         """Path of the home."""
@@ -128,9 +149,23 @@ class Directories:
         return self._watches.watching(self.record_directory(sandbox_id, execution_id), ring)
 
     async def _remove_tree(self, path: str) -> None:
-        await asyncio.get_running_loop().run_in_executor(
-            self._removers, remove_tree, path, self._stop
-        )
+        """Remove a tree; one that is cancelled has stopped."""
+        stop = Event()
+        self._stops.add(stop)
+        future = asyncio.get_running_loop().run_in_executor(self._removers, remove_tree, path, stop)
+        try:
+            await finished(future, stop)
+        finally:
+            self._stops.discard(stop)
+
+    async def _discard(self, path: str) -> None:
+        try:
+            await self._remove_tree(path)
+        except NotADirectoryError:
+            await asyncio.to_thread(os.unlink, path)
+
+    def _staging(self, sandbox_id: str) -> str:
+        return os.path.join(self._path(sandbox_id), "staging")
 
     def _spool(self, sandbox_id: str, execution_id: str, stream: str) -> str:
         return os.path.join(self.record_directory(sandbox_id, execution_id), stream)
@@ -145,6 +180,7 @@ class Directories:
                 # The group alone may pass: a program may open its home to everybody by chmod.
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
+            os.mkdir(self._staging(sandbox_id), 0o700)
             for name, entry in _IDENTITY.items():
                 line = entry.format(uid=uid, home=self.home(sandbox_id))
                 _write_identity(os.path.join(self._path(sandbox_id), name), name, line)
@@ -152,6 +188,13 @@ class Directories:
                 os.mkdir(path, 0o700)
                 if os.getuid() == 0:
                     os.chown(path, uid, uid)
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
 
 
 def _write_identity(path: str, name: str, line: str) -> None:

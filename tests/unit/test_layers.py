@@ -39,8 +39,10 @@ DOORS = (
 
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {
-    "decisions": Layer(("policy", "levels", "binds", "outcome", "ports"), ("values",)),
-    "values": Layer(("errors", "quantity", "names", "model", "evidence", "logs"), ()),
+    "values": Layer(("errors", "quantity", "names", "model", "evidence", "logs", "entries"), ()),
+    "decisions": Layer(
+        ("policy", "levels", "binds", "outcome", "ports", "file_ports"), ("values",)
+    ),
     "engine": Layer(("engine",), ("values", "decisions")),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
     # The shim holds, limits and judges its command by itself.

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -23,6 +25,7 @@ from sandboxd.errors import (
     SandboxdError,
     SandboxNotFound,
 )
+from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, offers
 from sandboxd.model import (
     Caller,
@@ -43,6 +46,10 @@ from sandboxd.model import (
     Usage,
 )
 from sandboxd.names import new_id
+from sandboxd.workspace.files import HomeFiles
+from sandboxd.workspace.place import Place
+from sandboxd.workspace.removal import remove_tree
+from sandboxd.workspace.workers import Workers
 
 LIMITS = Limits(
     memory_bytes=2 << 30,
@@ -306,6 +313,25 @@ class FakeEngine:
         finally:
             followers.remove(news)
             self.unfollowed.set()
+
+    @asynccontextmanager
+    async def files(self, caller: Caller, ref: str) -> AsyncIterator[SandboxFiles]:
+        """The real ones, in a directory that is empty at first, as this process's own uid."""
+        self._fail()
+        self.get_sandbox(caller, ref)
+        workers = Workers("files", threads=1)
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("home", "staging"):
+                os.mkdir(os.path.join(directory, name))
+            home, staging = (os.path.join(directory, name) for name in ("home", "staging"))
+            try:
+                yield HomeFiles(Place(home, staging, os.getuid(), workers, _remove))
+            finally:
+                workers.close()
+
+
+async def _remove(path: str) -> None:
+    remove_tree(path)
 
 
 def no_room() -> SandboxdError:

@@ -92,6 +92,9 @@ segments = st.sampled_from(
         "v1",
         "sandboxes",
         "executions",
+        "files",
+        "directories",
+        "archive",
         ID,
         "name",
         "kill",
@@ -103,7 +106,10 @@ segments = st.sampled_from(
     ]
 )
 paths = st.lists(segments, max_size=6).map(lambda parts: "/" + "/".join(parts)) | st.sampled_from(
-    [route.path.replace("{sandbox}", "box").replace("{execution}", ID) for route in ROUTES]
+    [
+        route.path.replace("{sandbox}", "box").replace("{execution}", ID).replace("{path}", "a/b")
+        for route in ROUTES
+    ]
 )
 queries = st.dictionaries(
     st.sampled_from(["wait", "offset", "stream", "limit", "cursor", "state", "name", "x"]),

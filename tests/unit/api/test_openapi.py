@@ -66,7 +66,7 @@ def test_every_reference_is_defined_and_every_schema_used() -> None:
     used = set(references(DOCUMENT))
     assert used <= defined
     unused = {reference.rpartition("/")[2] for reference in defined - used}
-    assert unused <= {"WaitQuery", "OutputQuery", "SandboxesQuery", "ExecutionsQuery"}
+    assert all(name.endswith("Query") for name in unused)
 
 
 def test_every_route_is_there_with_its_errors() -> None:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import cast
 
 from sandboxd.binds import BindPolicy
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
+from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
     Enforcement,
@@ -244,6 +246,9 @@ class FakeWorkspaces:
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_workspaces")
+
+    def files(self, sandbox: Sandbox) -> SandboxFiles:
+        return cast("SandboxFiles", self)
 
     def home(self, sandbox_id: str) -> str:
         return f"/home/{sandbox_id}"

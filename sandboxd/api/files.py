@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers of a sandbox's files: raw bytes both ways, listings and archives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from email.utils import format_datetime
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import web
+
+from sandboxd.api.responses import Reply
+from sandboxd.api.routes import Call
+from sandboxd.api.sending import asked_range, received_pieces, send_pieces
+from sandboxd.entries import Entry, EntryKind, clean_path, shown
+from sandboxd.errors import FileConflict, InvalidRequest, SandboxdError
+from sandboxd.file_ports import ArchiveReader, FileReader
+from sandboxd.wire.files import ChangeQuery, DirectoryAnswer, ListQuery, WriteQuery
+from sandboxd.wire.requests import Nothing
+
+_PIECE_BYTES = 256 << 10
+_TYPES = {
+    EntryKind.FILE: "application/octet-stream",
+    # As Apache and others name one.
+    EntryKind.DIRECTORY: "application/x-directory",
+}
+
+
+async def read_file(call: Call[Nothing, Nothing]) -> web.StreamResponse:
+    """A file's bytes, or one range of them."""
+    response: web.StreamResponse | None = None
+    try:
+        async with call.engine.files(call.caller, call.sandbox) as files:
+            reader = await files.open_reader(call.path)
+            try:
+                size = reader.entry.size_bytes
+                asked = asked_range(call.request, size)
+                wanted = range(size) if asked is None else asked
+                response = _response(call, reader.entry, len(wanted))
+                if asked is not None:
+                    response.set_status(206)
+                    last = asked.stop - 1
+                    response.headers["Content-Range"] = f"bytes {asked.start}-{last}/{size}"
+                return await send_pieces(call.request, response, _pieces(reader, wanted))
+            finally:
+                await reader.close()
+    except SandboxdError as exc:
+        raise _after_status(response, exc) from exc
+
+
+async def look_at_file(call: Call[Nothing, Nothing]) -> web.StreamResponse:
+    """The headers of a GET; for a directory what it is."""
+    async with call.engine.files(call.caller, call.sandbox) as files:
+        entry = await files.stat(call.path)
+    if entry.kind not in _TYPES:
+        raise FileConflict(f"cannot use {shown(call.path)} as a file: it is a {entry.kind}")
+    return _response(call, entry, entry.size_bytes if entry.kind is EntryKind.FILE else 0)
+
+
+async def write_file(call: Call[Nothing, WriteQuery]) -> Reply:
+    """The body becomes the file, whole or not at all."""
+    query = call.query
+    async with call.engine.files(call.caller, call.sandbox) as files:
+        writer = await files.open_writer(call.path, mode=query.mode, parents=query.parents)
+        try:
+            async for piece in received_pieces(call.request):
+                await writer.write(piece)
+            is_new = await writer.commit()
+        finally:
+            await writer.discard()
+    return Reply(201 if is_new else 204)
+
+
+async def delete_file(call: Call[Nothing, Nothing]) -> Reply:
+    """A file or a whole tree; answers once it is gone."""
+
+    async def remove() -> None:
+        async with call.engine.files(call.caller, call.sandbox) as files:
+            await files.remove(call.path)
+
+    await call.work.finish(remove())
+    return Reply(204)
+
+
+async def change_file(call: Call[Nothing, ChangeQuery]) -> Reply:
+    """mkdir or rename."""
+    query = call.query
+    if (query.op == "rename") != (query.to is not None):
+        raise InvalidRequest.field("to", "belongs to rename, and rename needs it")
+    if query.op == "rename" and (query.mode is not None or query.parents):
+        raise InvalidRequest.field("op", "rename takes neither mode nor parents")
+    to = _raw_parameter(call.request, "to")
+
+    async def change() -> None:
+        async with call.engine.files(call.caller, call.sandbox) as files:
+            if query.op == "rename":
+                await files.rename(call.path, clean_path(to, "to"))
+            else:
+                mode = 0o755 if query.mode is None else query.mode
+                await files.make_directory(call.path, mode=mode, parents=query.parents)
+
+    await call.work.finish(change())
+    return Reply(204 if query.op == "rename" else 201)
+
+
+async def list_directory(call: Call[Nothing, ListQuery]) -> Reply:
+    """What is below a directory."""
+    query = call.query
+    async with call.engine.files(call.caller, call.sandbox) as files:
+        listing = await files.list(call.path, depth=query.depth, limit=query.limit)
+    return Reply(200, DirectoryAnswer.of(listing))
+
+
+async def read_archive(call: Call[Nothing, Nothing]) -> web.StreamResponse:
+    """A directory's contents, or one file, as tar."""
+    response: web.StreamResponse | None = None
+    try:
+        async with call.engine.files(call.caller, call.sandbox) as files:
+            reader = await files.open_archive_reader(call.path)
+            try:
+                headers = {"Content-Type": "application/x-tar", "X-Request-Id": call.request_id}
+                response = web.StreamResponse(headers=headers)
+                return await send_pieces(call.request, response, _archive(reader))
+            finally:
+                await reader.close()
+    except SandboxdError as exc:
+        raise _after_status(response, exc) from exc
+
+
+async def write_archive(call: Call[Nothing, Nothing]) -> Reply:
+    """Unpack a tar stream into a directory; what came before an error stays."""
+    async with call.engine.files(call.caller, call.sandbox) as files:
+        writer = await files.open_archive_writer(call.path)
+        try:
+            async for piece in received_pieces(call.request):
+                await writer.write(piece)
+            await writer.finish()
+        finally:
+            await writer.close()
+    return Reply(204)
+
+
+def _response(call: Call[Nothing, Nothing], entry: Entry, size: int) -> web.StreamResponse:
+    return web.StreamResponse(
+        headers={
+            "Content-Type": _TYPES[entry.kind],
+            "Content-Length": str(size),
+            "Accept-Ranges": "bytes",
+            "Last-Modified": format_datetime(entry.modified_at, usegmt=True),
+            "X-File-Type": entry.kind.value,
+            "X-File-Mode": f"{entry.mode:04o}",
+            "X-Request-Id": call.request_id,
+        }
+    )
+
+
+async def _pieces(reader: FileReader, wanted: range) -> AsyncIterator[bytes]:
+    offset = wanted.start
+    while offset < wanted.stop:
+        piece = await reader.read(offset, min(_PIECE_BYTES, wanted.stop - offset))
+        if not piece:
+            raise FileConflict("cannot send the rest of the file: it has become shorter")
+        yield piece
+        offset += len(piece)
+
+
+async def _archive(reader: ArchiveReader) -> AsyncIterator[bytes]:
+    while piece := await reader.read():
+        yield piece
+
+
+def _after_status(response: web.StreamResponse | None, exc: SandboxdError) -> Exception:
+    """What is left to be raised once the status is sent: the connection is broken then."""
+    if response is not None and response.prepared:
+        return ConnectionResetError(exc.message)
+    return exc
+
+
+def _raw_parameter(request: web.BaseRequest, name: str) -> bytes:
+    """A parameter of the query as bytes: text would have lost what is not UTF-8."""
+    for part in request.rel_url.raw_query_string.split("&"):
+        key, _, value = part.partition("=")
+        if key == name:
+            return unquote_to_bytes(value.replace("+", " ").encode("utf-8", "surrogateescape"))
+    return b""

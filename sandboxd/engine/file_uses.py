@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uses of a sandbox's files by the API: counted, and ended by a release."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.registry import LiveSandbox
+from sandboxd.errors import QuotaExceeded, SandboxReleased
+from sandboxd.file_ports import SandboxFiles
+
+_MAX_USES = 64
+
+
+@asynccontextmanager
+async def file_use(context: Context, live: LiveSandbox) -> AsyncIterator[SandboxFiles]:
+    """The files of a sandbox, until the context ends or the sandbox is released."""
+    if len(live.uses) >= _MAX_USES:
+        raise QuotaExceeded(
+            f"cannot use the files of sandbox {live.sandbox.id}: {_MAX_USES} requests do already",
+            hint="wait for one to end",
+            details={"maximum": _MAX_USES},
+        )
+    scope = asyncio.timeout(None)
+    live.uses.add(scope)
+    live.used_monotonic = context.clock.monotonic()
+    try:
+        async with scope:
+            yield context.workspaces.files(live.sandbox)
+    except TimeoutError as exc:
+        if scope.expired():
+            raise SandboxReleased(
+                f"cannot go on with the files of sandbox {live.sandbox.id}: it is being released"
+            ) from exc
+        raise
+    finally:
+        live.uses.discard(scope)
+        live.used_monotonic = context.clock.monotonic()
+        async with live.settled:
+            live.settled.notify_all()
+
+
+async def end_file_uses(live: LiveSandbox) -> None:
+    """End all uses, and wait until none touches the sandbox's files any more."""
+    now = asyncio.get_running_loop().time()
+    for scope in live.uses:
+        if not scope.expired():
+            scope.reschedule(now)
+    async with live.settled:
+        await live.settled.wait_for(lambda: not live.uses)

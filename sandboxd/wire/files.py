@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries and answers about a sandbox's files."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+
+from sandboxd.entries import Entry, EntryKind, Listing
+from sandboxd.wire.answers import Answer
+from sandboxd.wire.requests import Request, whole_number
+
+MAX_DEPTH = 4096
+MAX_ENTRIES = 10_000
+_OCTAL = re.compile(r"0?[0-7]{3}", re.ASCII)
+
+
+def _mode(value: object) -> int:
+    if not isinstance(value, str) or not _OCTAL.fullmatch(value):
+        raise ValueError("must be three octal digits, such as 0644")
+    return int(value, 8)
+
+
+def _flag(value: object) -> bool:
+    if value not in ("true", "false", "1", "0"):
+        raise ValueError("must be true or false")
+    return value in ("true", "1")
+
+
+Mode = Annotated[int, BeforeValidator(_mode), Field(json_schema_extra={"examples": ["0644"]})]
+Switch = Annotated[bool, BeforeValidator(_flag)]
+
+
+class WriteQuery(Request):
+    """PUT .../files/{path}."""
+
+    mode: Mode | None = None
+    """Permission bits; without it those of the file that is replaced, else 0644."""
+    parents: Switch = False
+    """Make the directories on the way there."""
+
+
+class ChangeQuery(Request):
+    """POST .../files/{path}."""
+
+    op: Literal["mkdir", "rename"]
+    to: str | None = None
+    """The new path, for rename."""
+    mode: Mode | None = None
+    """Permission bits of a new directory, 0755 without it."""
+    parents: Switch = False
+    """Make the directories on the way there; one that is there already is fine."""
+
+
+class ListQuery(Request):
+    """GET .../directories/{path}."""
+
+    depth: Annotated[
+        int, whole_number(0, MAX_DEPTH), Field(description="levels; 0 = the entry itself")
+    ] = 1
+    limit: Annotated[
+        int, whole_number(1, MAX_ENTRIES), Field(description="entries in the answer")
+    ] = MAX_ENTRIES
+
+
+class EntryAnswer(Answer):
+    """An entry. Text has U+FFFD for bytes that are not UTF-8; then the base64 fields are there."""
+
+    name: str
+    path: str
+    path_base64: str | None = None
+    type: EntryKind
+    size_bytes: int
+    mode: str
+    modified_at: datetime
+    target: str | None
+    target_base64: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _leave_out_base64(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {k: v for k, v in fields.items() if v is not None or not k.endswith("_base64")}
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """The answer about one entry."""
+        path, path_base64 = _text(entry.path)
+        target, target_base64 = (None, None) if entry.target is None else _text(entry.target)
+        return cls(
+            name=path.rpartition("/")[2],
+            path=path,
+            path_base64=path_base64,
+            type=entry.kind,
+            size_bytes=entry.size_bytes,
+            mode=f"{entry.mode:04o}",
+            modified_at=entry.modified_at,
+            target=target,
+            target_base64=target_base64,
+        )
+
+
+class DirectoryAnswer(Answer):
+    """What is below a directory, by path; truncated: there is more than `limit`."""
+
+    entries: list[EntryAnswer]
+    truncated: bool
+
+    @classmethod
+    def of(cls, listing: Listing) -> Self:
+        """The answer about a listing."""
+        entries = [EntryAnswer.of(entry) for entry in listing.entries]
+        return cls(entries=entries, truncated=listing.truncated)
+
+
+def _text(data: bytes) -> tuple[str, str | None]:
+    text = data.decode("utf-8", "replace")
+    lossless = text.encode() == data
+    return text, None if lossless else base64.b64encode(data).decode("ascii")

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens paths that a hostile program controls: resolved by the kernel, never out of the home.
+
+Nothing here can be made to wait: what a program may have put in a file's place is opened only as a
+name (O_PATH), looked at, and then opened anew through that very descriptor.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sandboxd.entries import EntryKind, shown
+from sandboxd.errors import (
+    AccessDenied,
+    DiskQuotaExceeded,
+    FileConflict,
+    FileMissing,
+    HostDiskFull,
+    InvalidRequest,
+    SandboxdError,
+)
+from sandboxd.workspace import syscalls
+
+_RESOLVE = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS | syscalls.RESOLVE_NO_XDEV
+# A rename anywhere on the host, while `..` is resolved, makes openat2(2) say "again".
+_TRIES = 100
+_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
+# O_NONBLOCK: a lease that the program took (fcntl(2), F_SETLEASE) holds up whoever opens.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@contextmanager
+def opened_home(path: str) -> Iterator[int]:
+    """The home itself. Its parents are root's alone, so its path may be trusted."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | _DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def opened(home: int, path: bytes, flags: int, *, follow: bool = True) -> Iterator[int]:
+    """`open_beneath`, closed at the end."""
+    fd = open_beneath(home, path, flags, follow=follow)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_beneath(home: int, path: bytes, flags: int, *, follow: bool = True) -> int:
+    """Open `path` (b"" = the home) below `home`, links followed within it. Raises OSError.
+
+    follow: whether there may be symbolic links on the way and at the end.
+    """
+    resolve = _RESOLVE if follow else _RESOLVE | syscalls.RESOLVE_NO_SYMLINKS
+    for _ in range(_TRIES):
+        try:
+            return syscalls.openat2(home, path or b".", flags, resolve=resolve)
+        except BlockingIOError:
+            continue
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+
+
+def open_regular(home: int, path: bytes, uid: int, *, follow: bool = True) -> int:
+    """A regular file of `uid`, to be read. Raises OSError, and FileConflict for anything else."""
+    with opened(home, path, os.O_PATH, follow=follow) as name:
+        check_own_regular(os.fstat(name), path, uid)
+        return os.open(f"/proc/self/fd/{name}", _READ)
+
+
+def open_directory(home: int, path: bytes, *, follow: bool = True) -> int:
+    """A directory, to be listed. Raises OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+    return open_beneath(home, path, flags, follow=follow)
+
+
+@contextmanager
+def opened_parent(home: int, path: bytes) -> Iterator[tuple[int, bytes]]:
+    """The directory of the last component, and that component. Raises OSError."""
+    parent, _, name = path.rpartition(b"/")
+    with opened(home, parent, os.O_PATH | os.O_DIRECTORY) as fd:
+        yield fd, name
+
+
+def make_directories(home: int, path: bytes, mode: int) -> None:
+    """A directory and those on the way there, where they are missing. Raises OSError."""
+    try:
+        os.close(open_beneath(home, path, os.O_PATH | os.O_DIRECTORY))
+    except FileNotFoundError:
+        parts = path.split(b"/")
+        for depth in range(1, len(parts) + 1):
+            with opened_parent(home, b"/".join(parts[:depth])) as (parent, name):
+                with suppress(FileExistsError):
+                    make_directory(parent, name, mode)
+        os.close(open_beneath(home, path, os.O_PATH | os.O_DIRECTORY))
+
+
+def make_directory(parent: int, name: bytes, mode: int) -> None:
+    """A new directory of exactly this mode, whatever the process's umask is. Raises OSError."""
+    os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
+    # The program may have put something else there already: that keeps its own mode.
+    with suppress(OSError), opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
+        os.chmod(f"/proc/self/fd/{fd}", mode)
+
+
+def check_regular(found: os.stat_result, path: bytes) -> None:
+    """Raise FileConflict unless it is a regular file."""
+    if not stat.S_ISREG(found.st_mode):
+        kind = EntryKind.of_mode(found.st_mode)
+        hint = "see directories/ and archive/" if kind is EntryKind.DIRECTORY else None
+        raise FileConflict(
+            f"cannot use {shown(path)} as a file: it is a {kind}",
+            hint=hint,
+            details={"type": kind.value},
+        )
+
+
+def check_own_regular(found: os.stat_result, path: bytes, uid: int) -> None:
+    """The same; AccessDenied for a hard link to another's file, if the host lets users make it."""
+    check_regular(found, path)
+    if found.st_uid != uid:
+        raise AccessDenied(f"cannot use {shown(path)}: it is not the sandbox's")
+
+
+_CONFLICTS = {
+    errno.ENOTDIR: "something on the way there is no directory",
+    errno.EISDIR: "it is a directory",
+    errno.EEXIST: "something is there already",
+    errno.ENOTEMPTY: "the directory there is not empty",
+    errno.ELOOP: "too many symbolic links",
+    errno.EINVAL: "a directory cannot become its own descendant",
+    errno.EBUSY: "it is being changed or held",
+    errno.EAGAIN: "a process in the sandbox holds a lease on it",
+    errno.ETXTBSY: "it is being executed",
+    errno.ESTALE: "it has just been removed",
+    errno.EMLINK: "a directory on the way there is full",
+}
+
+
+@contextmanager
+def named(verb: str, path: bytes) -> Iterator[None]:
+    """Turn an OSError into what the API answers: "cannot VERB PATH: cause"."""
+    try:
+        yield
+    except OSError as exc:
+        raise _error(exc, f"cannot {verb} {shown(path)}") from exc
+
+
+def _error(exc: OSError, what: str) -> SandboxdError | OSError:
+    number = exc.errno
+    if number == errno.ENOENT:
+        return FileMissing(f"{what}: no such file or directory")
+    if number == errno.EXDEV:
+        return AccessDenied(
+            f"{what}: the path leads out of the sandbox's home",
+            hint="a symbolic link may only point to what is in the home",
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return AccessDenied(f"{what}: the sandbox's own uid may not")
+    if number == errno.ENAMETOOLONG:
+        return InvalidRequest.field("path", "too long for the file system")
+    if number == errno.EDQUOT:
+        return DiskQuotaExceeded(
+            f"{what}: the sandbox's disk limit is reached",
+            hint="delete something, or raise disk_bytes",
+        )
+    if number == errno.ENOSPC:
+        return HostDiskFull(f"{what}: {exc.strerror}", hint="free space on the host's disk")
+    if number in _CONFLICTS:
+        return FileConflict(f"{what}: {_CONFLICTS[number]}")
+    return exc

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one sandbox's home, for the API; fits file_ports.SandboxFiles.
+
+A removed tree is renamed into the staging directory first, so that it is gone at once and nothing
+in the sandbox can disturb its removal. What an earlier daemon left there goes when the next starts.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import ParamSpec, TypeVar
+
+from sandboxd.entries import Entry, Listing
+from sandboxd.errors import InvalidRequest
+from sandboxd.names import new_id
+from sandboxd.workspace import beneath, listing
+from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
+from sandboxd.workspace.pack import Packer
+from sandboxd.workspace.place import Place
+from sandboxd.workspace.transfer import Reader, Writer
+from sandboxd.workspace.unpack import Unpacker
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HomeFiles:
+    """One sandbox's. Blocking work is done in its place's workers, as the sandbox's uid."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def stat(self, path: bytes) -> Entry:
+        """See SandboxFiles."""
+        return await self._run(self._stat, path)
+
+    async def open_reader(self, path: bytes) -> Reader:
+        """See SandboxFiles."""
+        reader = Reader(self._place, path)
+        async with _undone(reader.close):
+            await reader.open()
+        return reader
+
+    async def open_writer(self, path: bytes, *, mode: int | None, parents: bool) -> Writer:
+        """See SandboxFiles."""
+        _check_not_home(path)
+        writer = Writer(self._place, path, mode)
+        async with _undone(writer.discard):
+            await writer.open(parents=parents)
+        return writer
+
+    async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
+        """See SandboxFiles."""
+        _check_not_home(path)
+        await self._run(self._make_directory, path, mode, parents)
+
+    async def rename(self, path: bytes, to: bytes) -> None:
+        """See SandboxFiles."""
+        _check_not_home(path)
+        _check_not_home(to)
+        await self._run(self._rename, path, to)
+
+    async def remove(self, path: bytes) -> None:
+        """See SandboxFiles."""
+        _check_not_home(path)
+        moved = await self._run(self._take_away, path)
+        if moved is not None:
+            await self._place.remove(moved)
+
+    async def list(self, path: bytes, *, depth: int, limit: int) -> Listing:
+        """See SandboxFiles."""
+        return await self._run(listing.entries_below, self._place.home, path, depth, limit)
+
+    async def open_archive_reader(self, path: bytes) -> Packer:
+        """See SandboxFiles."""
+        packer = Packer(self._place, path)
+        async with _undone(packer.close):
+            await packer.open()
+        return packer
+
+    async def open_archive_writer(self, path: bytes) -> Unpacker:
+        """See SandboxFiles."""
+        unpacker = Unpacker(self._place, path)
+        async with _undone(unpacker.close):
+            await unpacker.open()
+        return unpacker
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._place.workers.run(self._place.uid, work, *args, **kwargs)
+
+    # -- in a worker's thread
+
+    def _stat(self, path: bytes) -> Entry:
+        with (
+            named("look at", path),
+            opened_home(self._place.home) as home,
+            opened(home, path, os.O_PATH) as fd,
+        ):
+            return Entry.of(path, os.fstat(fd))
+
+    def _make_directory(self, path: bytes, mode: int, parents: bool) -> None:
+        with named("make directory", path), opened_home(self._place.home) as home:
+            if parents:
+                beneath.make_directories(home, path, mode)
+                return
+            with opened_parent(home, path) as (parent, name):
+                beneath.make_directory(parent, name, mode)
+
+    def _rename(self, path: bytes, to: bytes) -> None:
+        with (
+            named("rename", path),
+            opened_home(self._place.home) as home,
+            opened_parent(home, path) as (parent, name),
+            opened_parent(home, to) as (new_parent, new_name),
+        ):
+            os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
+
+    def _take_away(self, path: bytes) -> str | None:
+        """Remove what takes no time; where a tree was moved to otherwise."""
+        with (
+            named("delete", path),
+            opened_home(self._place.home) as home,
+            opened_parent(home, path) as (parent, name),
+        ):
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if not stat.S_ISDIR(found.st_mode):
+                os.unlink(name, dir_fd=parent)
+                return None
+            if os.geteuid() != 0:
+                # Moving a directory writes its `..`, for which its own mode counts.
+                with opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
+                    os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)
+            moved = os.path.join(self._place.staging, new_id())
+            os.rename(name, moved, src_dir_fd=parent)
+            return moved
+
+
+@asynccontextmanager
+async def _undone(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Call `undo` when what is inside fails or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        await undo()
+        raise
+
+
+def _check_not_home(path: bytes) -> None:
+    if not path:
+        raise InvalidRequest.field("path", "names the home itself")

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists a hostile tree: bounded in entries, memory and descriptors, whatever is in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+
+from sandboxd.entries import Entry, EntryKind, Listing, join
+from sandboxd.workspace import beneath
+from sandboxd.workspace.beneath import closing_fd, named, opened_home
+
+# What a tree that changes while it is read may answer for a name that was just there.
+VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ESTALE)
+
+
+def entries_below(home_path: str, path: bytes, depth: int, limit: int) -> Listing:
+    """Entries below the directory at `path`, `depth` levels of them; depth 0 = the entry itself.
+
+    Raises what beneath.named raises. Only the top has to be there: the rest may come and go.
+    """
+    with named("list", path), opened_home(home_path) as home:
+        if depth == 0:
+            with beneath.opened(home, path, os.O_PATH) as fd:
+                return Listing([Entry.of(path, os.fstat(fd))], truncated=False)
+        with closing_fd(beneath.open_directory(home, path)) as top:
+            found: list[Entry] = []
+            truncated = _read(top, b"", found, limit)
+            # Breadth first: what is cut off is what is deepest.
+            waiting = deque(_directories(found, 0, depth - 1))
+            while waiting and not truncated:
+                below, levels = waiting.popleft()
+                begin = len(found)
+                try:
+                    truncated = _read(top, below, found, limit)
+                except OSError as exc:
+                    if exc.errno not in VANISHED:
+                        raise
+                waiting.extend(_directories(found, begin, levels - 1))
+    whole = [replace(entry, path=join(path, entry.path)) for entry in found]
+    return Listing(sorted(whole, key=lambda entry: entry.path), truncated)
+
+
+def _directories(found: list[Entry], begin: int, levels: int) -> list[tuple[bytes, int]]:
+    if levels <= 0:
+        return []
+    new = found[begin:]
+    return [(entry.path, levels) for entry in new if entry.kind is EntryKind.DIRECTORY]
+
+
+def _read(top: int, path: bytes, found: list[Entry], limit: int) -> bool:
+    """Add the entries of one directory; whether there are more than may be added."""
+    with closing_fd(beneath.open_directory(top, path, follow=not path)) as directory:
+        with os.scandir(directory) as names:
+            for item in names:
+                if len(found) == limit:
+                    return True
+                name = os.fsencode(item.name)
+                below = join(path, name)
+                with suppress(FileNotFoundError):
+                    found.append(_entry(directory, name, below))
+    return False
+
+
+def _entry(directory: int, name: bytes, path: bytes) -> Entry:
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    entry = Entry.of(path, found)
+    if entry.kind is EntryKind.SYMLINK:
+        with suppress(OSError):
+            return Entry.of(path, found, os.readlink(name, dir_fd=directory))
+    return entry

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs a hostile tree into a tar stream (pax); fits file_ports.ArchiveReader.
+
+Bounded in memory and descriptors whatever the tree is and does meanwhile: one directory is open at
+a time, and of those still to be read only the paths are kept. Entries that vanish, sockets, FIFOs
+and devices are left out; hard links become files of their own; owners are root by number 0.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Generator
+
+from sandboxd.entries import MAX_PATH_BYTES, EntryKind, join, shown
+from sandboxd.errors import FileConflict, SandboxdError
+from sandboxd.workspace import beneath
+from sandboxd.workspace.beneath import closing_fd, named, opened_home
+from sandboxd.workspace.listing import VANISHED
+from sandboxd.workspace.place import Place
+from sandboxd.workspace.transfer import PERMISSIONS
+
+_PIECE_BYTES = 256 << 10
+# Of one call in a thread, for trees that have much and give little.
+_PIECE_STEPS = 4096
+_MAX_WAITING_BYTES = 16 << 20
+_BLOCK = tarfile.BLOCKSIZE
+_END = bytes(2 * _BLOCK)
+
+_Blocks = Generator[bytes, None, None]
+
+
+class Packer:
+    """`open`, `read` until it gives nothing more; `close` in any case."""
+
+    def __init__(self, place: Place, path: bytes) -> None:
+        self._place = place
+        self._path = path
+        self._blocks: _Blocks | None = None
+        self._has_ended = False
+
+    async def open(self) -> None:
+        """Check that there is something to pack, and read the first of it."""
+        await self._place.workers.run(self._place.uid, self._open)
+
+    async def read(self) -> bytes:
+        """See ArchiveReader."""
+        piece = b""
+        while not piece and not self._has_ended:
+            piece = await self._place.workers.run(self._place.uid, self._read)
+        return piece
+
+    async def close(self) -> None:
+        """See ArchiveReader."""
+        if self._blocks is not None:
+            await self._place.workers.run(self._place.uid, self._blocks.close)
+
+    # -- in a worker's thread
+
+    def _open(self) -> None:
+        self._blocks = self._pack()
+        next(self._blocks)
+
+    def _read(self) -> bytes:
+        assert self._blocks is not None
+        piece = bytearray()
+        for _ in range(_PIECE_STEPS):
+            if len(piece) >= _PIECE_BYTES:
+                break
+            block = next(self._blocks, None)
+            if block is None:
+                self._has_ended = True
+                break
+            piece += block
+        return bytes(piece)
+
+    def _pack(self) -> _Blocks:
+        """Blocks of the stream; the first is empty and says that there is something."""
+        with named("pack", self._path), opened_home(self._place.home) as home:
+            with beneath.opened(home, self._path, os.O_PATH) as name:
+                is_directory = stat.S_ISDIR(os.fstat(name).st_mode)
+            if is_directory:
+                with closing_fd(beneath.open_directory(home, self._path)) as top:
+                    yield b""
+                    yield from self._tree(top)
+            else:
+                fd = beneath.open_regular(home, self._path, self._place.uid)
+                with closing_fd(fd):
+                    yield b""
+                    yield from _file(fd, self._path.rpartition(b"/")[2])
+            yield _END
+
+    def _tree(self, top: int) -> _Blocks:
+        waiting, waiting_bytes = [b""], 0
+        while waiting:
+            path = waiting.pop()
+            waiting_bytes -= len(path)
+            try:
+                fd = beneath.open_directory(top, path, follow=not path)
+            except OSError as exc:
+                if exc.errno not in VANISHED:
+                    raise
+                continue
+            with closing_fd(fd), os.scandir(fd) as names:
+                for item in names:
+                    name = os.fsencode(item.name)
+                    below = join(path, name)
+                    if len(below) > MAX_PATH_BYTES or waiting_bytes > _MAX_WAITING_BYTES:
+                        raise FileConflict(f"cannot pack {shown(below)}: too deep or too much")
+                    if (yield from self._entry(fd, name, below)):
+                        waiting.append(below)
+                        waiting_bytes += len(below)
+
+    def _entry(self, directory: int, name: bytes, path: bytes) -> Generator[bytes, None, bool]:
+        """One entry; whether it is a directory, whose own entries have to follow."""
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            kind = EntryKind.of_mode(found.st_mode)
+            if kind is EntryKind.FILE:
+                with closing_fd(
+                    beneath.open_regular(directory, name, self._place.uid, follow=False)
+                ) as fd:
+                    yield from _file(fd, path)
+            elif kind is EntryKind.SYMLINK:
+                target = os.readlink(name, dir_fd=directory)
+                yield _header(path, found, tarfile.SYMTYPE, target=target)
+            elif kind is EntryKind.DIRECTORY:
+                yield _header(path, found, tarfile.DIRTYPE)
+                return True
+            else:
+                yield b""
+        except OSError as exc:
+            if exc.errno not in VANISHED:
+                raise
+        except SandboxdError:
+            # It has just become something else.
+            yield b""
+        return False
+
+
+def _file(fd: int, path: bytes) -> _Blocks:
+    """Header and content: as long as it was at first, filled up or cut off if it changes."""
+    found = os.fstat(fd)
+    yield _header(path, found, tarfile.REGTYPE)
+    offset = 0
+    while offset < found.st_size:
+        size = min(_PIECE_BYTES, found.st_size - offset)
+        piece = os.pread(fd, size, offset)
+        yield piece or bytes(size)
+        offset += len(piece) or size
+    yield bytes(-found.st_size % _BLOCK)
+
+
+def _header(path: bytes, found: os.stat_result, kind: bytes, *, target: bytes = b"") -> bytes:
+    info = tarfile.TarInfo(path.decode("utf-8", "surrogateescape"))
+    info.type = kind
+    info.mode = stat.S_IMODE(found.st_mode) & PERMISSIONS
+    info.mtime = max(0, int(found.st_mtime))
+    info.size = found.st_size if kind == tarfile.REGTYPE else 0
+    info.linkname = target.decode("utf-8", "surrogateescape")
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")

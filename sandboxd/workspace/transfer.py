@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file's bytes out of and into a sandbox's home.
+
+A new file is made in the staging directory and renamed into its place once it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from sandboxd.entries import Entry
+from sandboxd.names import new_id
+from sandboxd.workspace import beneath
+from sandboxd.workspace.beneath import named, opened_home, opened_parent
+from sandboxd.workspace.place import Place, write_all
+
+DEFAULT_MODE = 0o644
+PERMISSIONS = 0o777
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Reader:
+    """An open regular file; fits file_ports.FileReader. `close` in any case."""
+
+    entry: Entry
+
+    def __init__(self, place: Place, path: bytes) -> None:
+        self._place = place
+        self._path = path
+        self._fd = -1
+
+    async def open(self) -> None:
+        """Open it."""
+        await self._place.workers.run(self._place.uid, self._open)
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """See FileReader."""
+        return await self._place.workers.run(self._place.uid, os.pread, self._fd, size, offset)
+
+    async def close(self) -> None:
+        """The last descriptor of a removed file frees its blocks: not in the loop."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            await self._place.workers.run(self._place.uid, os.close, fd)
+
+    def _open(self) -> None:
+        with named("read", self._path), opened_home(self._place.home) as home:
+            self._fd = beneath.open_regular(home, self._path, self._place.uid)
+            self.entry = Entry.of(self._path, os.fstat(self._fd))
+
+
+class Writer:
+    """A file in staging; fits file_ports.FileWriter."""
+
+    def __init__(self, place: Place, path: bytes, mode: int | None) -> None:
+        self._place = place
+        self._path = path
+        self._mode = mode
+        self._temporary = os.path.join(place.staging, new_id())
+        self._fd = -1
+
+    async def open(self, *, parents: bool) -> None:
+        """Make it, once the path is known to be one for a file."""
+        await self._run(self._open, parents)
+
+    async def write(self, data: bytes) -> None:
+        """See FileWriter."""
+        await self._run(self._write, data)
+
+    async def commit(self) -> bool:
+        """See FileWriter."""
+        return await self._run(self._commit)
+
+    async def discard(self) -> None:
+        """See FileWriter."""
+        if self._fd >= 0:
+            await self._run(self._discard)
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._place.workers.run(self._place.uid, work, *args, **kwargs)
+
+    def _open(self, parents: bool) -> None:
+        with named("write", self._path), opened_home(self._place.home) as home:
+            parent = self._path.rpartition(b"/")[0]
+            if parents and parent:
+                beneath.make_directories(home, parent, 0o755)
+            self._replaced(home)
+            self._fd = os.open(self._temporary, _NEW, 0o600)
+
+    def _write(self, data: bytes) -> None:
+        with named("write", self._path):
+            write_all(self._fd, data)
+
+    def _commit(self) -> bool:
+        with named("write", self._path), opened_home(self._place.home) as home:
+            replaced = self._replaced(home)
+            mode = self._mode
+            if mode is None:
+                mode = DEFAULT_MODE if replaced is None else replaced.st_mode & PERMISSIONS
+            os.fchmod(self._fd, mode)
+            with opened_parent(home, self._path) as (parent, name):
+                os.rename(self._temporary, name, dst_dir_fd=parent)
+        self._close()
+        return replaced is None
+
+    def _replaced(self, home: int) -> os.stat_result | None:
+        """What will be replaced, None for nothing or a link. Raises FileConflict."""
+        with opened_parent(home, self._path) as (parent, name):
+            try:
+                found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+        if stat.S_ISLNK(found.st_mode):
+            return None
+        beneath.check_regular(found, self._path)
+        return found
+
+    def _discard(self) -> None:
+        self._close()
+        os.unlink(self._temporary)
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd = -1

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unpacks a tar stream into a sandbox's home; fits file_ports.ArchiveWriter.
+
+Each member is made in the staging directory and renamed into its place. Names and link targets
+that lead out, devices, FIFOs and sparse files are refused; owners and the setuid, setgid and
+sticky bits are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ParamSpec
+
+from sandboxd.entries import clean_path, join, shown
+from sandboxd.errors import InvalidRequest
+from sandboxd.names import new_id
+from sandboxd.workspace import beneath
+from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
+from sandboxd.workspace.place import Place, write_all
+from sandboxd.workspace.tar_stream import TarStream
+from sandboxd.workspace.transfer import PERMISSIONS
+
+P = ParamSpec("P")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_MAX_MTIME = 1 << 33
+
+
+class Unpacker:
+    """`open`, `write` as often as need be, `finish`; `close` in any case."""
+
+    def __init__(self, place: Place, path: bytes) -> None:
+        self._place = place
+        self._path = path
+        self._stream = TarStream()
+        self._temporary = os.path.join(place.staging, new_id())
+        self._file: tuple[int, bytes, tarfile.TarInfo] | None = None
+
+    async def open(self) -> None:
+        """Check that there is a directory to unpack into."""
+        await self._run(self._check)
+
+    async def write(self, data: bytes) -> None:
+        """See ArchiveWriter."""
+        await self._run(self._feed, data)
+
+    async def finish(self) -> None:
+        """See ArchiveWriter."""
+        await self._run(self._finish)
+
+    async def close(self) -> None:
+        """See ArchiveWriter."""
+        await self._run(self._close)
+
+    async def _run(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        await self._place.workers.run(self._place.uid, work, *args, **kwargs)
+
+    # -- in a worker's thread
+
+    def _check(self) -> None:
+        with named("unpack into", self._path), opened_home(self._place.home) as home:
+            os.close(beneath.open_directory(home, self._path))
+
+    def _feed(self, data: bytes) -> None:
+        with opened_home(self._place.home) as home:
+            for event in self._stream.feed(data):
+                if isinstance(event, tarfile.TarInfo):
+                    self._complete(home)
+                    self._begin(home, event)
+                elif self._file is not None:
+                    with named("unpack", self._file[1]):
+                        write_all(self._file[0], event)
+
+    def _finish(self) -> None:
+        self._stream.check_complete()
+        with opened_home(self._place.home) as home:
+            self._complete(home)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file[0])
+            self._file = None
+        with suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def _begin(self, home: int, member: tarfile.TarInfo) -> None:
+        path = self._target(member.name, "name")
+        with named("unpack", path):
+            parent = path.rpartition(b"/")[0]
+            if parent:
+                beneath.make_directories(home, parent, 0o755)
+            if member.isdir():
+                # An owner who may not write would stop the members that follow.
+                beneath.make_directories(home, path, member.mode & PERMISSIONS | 0o700)
+            elif member.issym():
+                os.symlink(_link_target(path, member.linkname), self._temporary)
+                self._put(home, path)
+            elif member.islnk():
+                self._link(home, self._target(member.linkname, "link"))
+                self._put(home, path)
+            elif member.isreg() and member.type != tarfile.GNUTYPE_SPARSE:
+                self._file = (os.open(self._temporary, _NEW, 0o600), path, member)
+            else:
+                raise InvalidRequest.field(
+                    "body", f"member {shown(path)}: neither file, directory nor link, or sparse"
+                )
+
+    def _complete(self, home: int) -> None:
+        """Put the file before into its place, now that it is whole."""
+        if self._file is None:
+            return
+        fd, path, member = self._file
+        with named("unpack", path):
+            os.fchmod(fd, member.mode & PERMISSIONS)
+            seconds = min(max(int(member.mtime), 0), _MAX_MTIME)
+            os.utime(fd, (seconds, seconds))
+            self._put(home, path)
+        self._file = None
+        os.close(fd)
+
+    def _put(self, home: int, path: bytes) -> None:
+        with opened_parent(home, path) as (parent, name):
+            os.rename(self._temporary, name, dst_dir_fd=parent)
+        # Of two names of one file rename(2) removes none.
+        with suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def _link(self, home: int, path: bytes) -> None:
+        with opened(home, path, os.O_PATH) as name:
+            beneath.check_own_regular(os.fstat(name), path, self._place.uid)
+            staging = os.open(self._place.staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                # With a directory's descriptor it is linkat(2), which can follow the link in /proc.
+                target = os.path.basename(self._temporary)
+                os.link(f"/proc/self/fd/{name}", target, dst_dir_fd=staging, follow_symlinks=True)
+            finally:
+                os.close(staging)
+
+    def _target(self, name: str, what: str) -> bytes:
+        path = name.encode("utf-8", "surrogateescape")
+        if path.startswith(b"/"):
+            raise InvalidRequest.field("body", f"member {shown(path)}: its {what} is absolute")
+        return clean_path(join(self._path, clean_path(path, "body")), "body")
+
+
+def _link_target(path: bytes, linkname: str) -> bytes:
+    """A symbolic link's target. Raises InvalidRequest where it would lead out of the home."""
+    target = linkname.encode("utf-8", "surrogateescape")
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if not target or b"\0" in target or reached.split(b"/")[0] == b".." or target[:1] == b"/":
+        raise InvalidRequest.field(
+            "body", f"member {shown(path)}: its link leads out of the sandbox's home"
+        )
+    return target

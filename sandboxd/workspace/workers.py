@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that work on a sandbox's files as the sandbox's own uid.
+
+Root would pass the sandbox's quota (CAP_SYS_RESOURCE) and could be led to others' files. So each
+thread keeps nothing but the right to become a sandbox's uid and to overlook permission bits: what
+it makes belongs to the sandbox from the start, and counts. Without root all have the same uid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event, local
+from typing import ParamSpec, TypeVar
+
+from sandboxd.workspace import syscalls
+
+# Disks answer several requests at once; more threads would only wait for the interpreter.
+_THREADS = 8
+_CAPABILITIES = (syscalls.CAP_DAC_OVERRIDE, syscalls.CAP_SETGID, syscalls.CAP_SETUID)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers:
+    """A bounded pool of such threads."""
+
+    def __init__(self, name: str, threads: int = _THREADS) -> None:
+        self._is_root = os.geteuid() == 0
+        self._thread = local()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    def close(self) -> None:
+        """End the threads; what waits is dropped, what runs is waited for."""
+        self._pool.shutdown(cancel_futures=True)
+
+    async def run(self, uid: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `work` as `uid` in a thread. One that is cancelled has ended all the same."""
+        call = partial(self._as, uid, partial(work, *args, **kwargs))
+        future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await finished(future)
+
+    def _as(self, uid: int, work: Callable[[], T]) -> T:
+        if self._is_root and getattr(self._thread, "uid", None) != uid:
+            if not hasattr(self._thread, "uid"):
+                syscalls.keep_capabilities(*_CAPABILITIES)
+            self._thread.uid = None
+            syscalls.act_as(uid)
+            # Leaving root took the right to overlook permission bits out of force.
+            syscalls.keep_capabilities(*_CAPABILITIES)
+            self._thread.uid = uid
+        return work()
+
+
+async def finished(future: asyncio.Future[T], stop: Event | None = None) -> T:
+    """The result of work in a thread, which cannot be cancelled: who is, waits for its end.
+
+    stop: set then, for work that looks at it.
+    """
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if stop is not None:
+            stop.set()
+        await asyncio.wait([future])
+        if not future.cancelled():
+            # Nobody else will ask for it.
+            future.exception()
+        raise
