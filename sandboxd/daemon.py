@@ -151,6 +151,7 @@ class _Daemon:
             bound = host.memory_bound()
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
             policy = self._settings.limit_policy(budget)
+            clock = SystemClock()
             directories = Directories(self._state)
             directories.open()
             cleanup.callback(directories.close)
@@ -165,7 +166,7 @@ class _Daemon:
                 launcher=chosen.launcher,
                 workspaces=directories,
                 uids=self._uids(instance_id),
-                store=DiskStore(self._state),
+                store=DiskStore(self._state, clock),
                 registry=Registry(budget, self._settings.caller_quota()),
                 tasks=tasks,
                 life=Life(clock, logs_arguments=self._settings.log_arguments),

@@ -21,6 +21,8 @@ SandboxdError
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -296,3 +298,24 @@ class ConfigError(SandboxdError):
 
 class InternalError(SandboxdError):
     """Raised when sandboxd found a bug in itself."""
+
+
+# What a host runs out of that has nothing to do with a disk.
+_NOT_THE_DISK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+
+
+def host_lacks(what: str, exc: OSError, path: str | None = None) -> Unavailable:
+    """The error for something that sandboxd itself could not do on this host."""
+    cause = os.strerror(exc.errno) if exc.errno else str(exc)
+    details = {"errno": exc.errno, "path": exc.filename or path}
+    if exc.errno in _NOT_THE_DISK:
+        return CapacityExceeded(
+            f"{what}: {cause}",
+            hint="wait for executions to end, or raise the limit that the cause names",
+            details=details,
+        )
+    return HostDiskFull(
+        f"{what}: {cause}",
+        hint="free space on the file system of the state or runtime directory",
+        details=details,
+    )

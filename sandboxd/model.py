@@ -270,6 +270,8 @@ class Sandbox:
     expires_at: datetime | None = None
     # On the clock of ports.Clock.monotonic: steps of the wall clock do not move it.
     expires_monotonic: float | None = None
+    used_monotonic: float = 0.0
+    released_monotonic: float = 0.0
     idle_timeout_seconds: float | None = None
     is_one_shot: bool = False
     # The request that made it: a retry of the same request finds it by this.
@@ -301,6 +303,8 @@ class Execution:
     unkillable: bool = False
     failure: str | None = None
     request_id: str | None = None
+    # On the clock of ports.Clock.monotonic.
+    finished_monotonic: float = 0.0
 
     @property
     def is_finished(self) -> bool:

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of sandboxes and executions on disk; fits ports.Store.
 
-One JSON file each, beside what it describes: {"version": 1, "value": ...}, written to a temporary
-name and renamed. A record that cannot be read is set aside as *.unreadable, never deleted.
+One JSON file each, beside what it describes: {"version": 2, "saved": {"boot", "monotonic", "wall"},
+"value": ...}, written to a temporary name and renamed. What an older sandboxd wrote is migrated on
+reading, see migrations.py; of a newer one's nothing is touched. A record that cannot be read is set
+aside as *.unreadable, never deleted.
+
+Monotonic times in a record are of the boot that wrote it. In another boot they are carried over by
+the wall clock, the only one that goes on between them.
 """
 
 from __future__ import annotations
@@ -11,18 +16,21 @@ import asyncio
 import json
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
-from sandboxd.errors import HostDiskFull
+from sandboxd.errors import ConfigError, host_lacks
+from sandboxd.migrations import STAMPS, VERSION, Record, migrate
 from sandboxd.model import Execution, Sandbox
 from sandboxd.names import is_id
+from sandboxd.ports import Clock
 
 _log = logging.getLogger(__name__)
-_VERSION = 1
 _SANDBOX_FILE = "sandbox.json"
 _EXECUTION_FILE = "execution.json"
 _SANDBOX = TypeAdapter(Sandbox)
@@ -33,21 +41,39 @@ _T = TypeVar("_T")
 class DiskStore:
     """The records below <state-dir>/sandboxes."""
 
-    def __init__(self, state_directory: str) -> None:
+    def __init__(self, state_directory: str, clock: Clock) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
+        self._clock = clock
+        self._boot = _boot_id()
+        # The last word of two writers of one record has to be the newer one.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
         """Write whole or not at all. Raises HostDiskFull."""
         path = os.path.join(self._root, sandbox.id, _SANDBOX_FILE)
-        await asyncio.to_thread(_write, path, _SANDBOX.dump_python(sandbox, mode="json"))
+        await self._save(path, lambda: _SANDBOX.dump_python(sandbox, mode="json"))
 
     async def save_execution(self, execution: Execution) -> None:
         """Write whole or not at all; the command's input is not kept. Raises HostDiskFull."""
-        kept = replace(execution, command=replace(execution.command, stdin=None))
         path = os.path.join(
             self._root, execution.sandbox_id, "executions", execution.id, _EXECUTION_FILE
         )
-        await asyncio.to_thread(_write, path, _EXECUTION.dump_python(kept, mode="json"))
+
+        def dump() -> Any:
+            kept = replace(execution, command=replace(execution.command, stdin=None))
+            return _EXECUTION.dump_python(kept, mode="json")
+
+        await self._save(path, dump)
+
+    async def _save(self, path: str, dump: Callable[[], Any]) -> None:
+        lock = self._locks.setdefault(path, asyncio.Lock())
+        async with lock:
+            record = {"version": VERSION, "saved": self._moment(), "value": dump()}
+            await asyncio.to_thread(_write, path, record)
+
+    def _moment(self) -> Record:
+        wall = self._clock.now().timestamp()
+        return {"boot": self._boot, "monotonic": self._clock.monotonic(), "wall": wall}
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Everything that is there."""
@@ -57,18 +83,46 @@ class DiskStore:
         found = []
         for sandbox_id in _ids_in(self._root):
             directory = os.path.join(self._root, sandbox_id)
-            sandbox = _read(os.path.join(directory, _SANDBOX_FILE), _SANDBOX)
+            sandbox = self._read(os.path.join(directory, _SANDBOX_FILE), _SANDBOX)
             if sandbox is None:
                 continue
             executions = []
             below = os.path.join(directory, "executions")
             for execution_id in _ids_in(below):
                 path = os.path.join(below, execution_id, _EXECUTION_FILE)
-                execution = _read(path, _EXECUTION)
+                execution = self._read(path, _EXECUTION)
                 if execution is not None:
                     executions.append(execution)
             found.append((sandbox, executions))
         return found
+
+    def _read(self, path: str, adapter: TypeAdapter[_T]) -> _T | None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                record = migrate(json.load(file))
+            self._carry_over(record["value"], record["saved"])
+            return adapter.validate_python(record["value"])
+        except FileNotFoundError:
+            return None
+        except ConfigError:
+            raise
+        except (ValueError, KeyError, TypeError, ValidationError) as exc:
+            _log.error("Cannot read %s: %s; set aside", path, exc)
+            os.rename(path, f"{path}.unreadable")
+            return None
+
+    def _carry_over(self, value: Record, saved: Record | None) -> None:
+        """Put the times of another boot on this boot's clock; a wall clock that was set back in
+        between has it that no time went by."""
+        now = self._moment()
+        if saved is None:
+            value |= {name: now["monotonic"] for name in STAMPS if name[:7] != "expires"}
+            return
+        if saved["boot"] == now["boot"]:
+            return
+        passed = max(0.0, now["wall"] - saved["wall"])
+        shift = now["monotonic"] - saved["monotonic"] - passed
+        value |= {name: value[name] + shift for name in STAMPS if value.get(name) is not None}
 
 
 def _ids_in(directory: str) -> list[str]:
@@ -78,8 +132,8 @@ def _ids_in(directory: str) -> list[str]:
         return []
 
 
-def _write(path: str, value: Any) -> None:
-    text = json.dumps({"version": _VERSION, "value": value}, separators=(",", ":"))
+def _write(path: str, record: Record) -> None:
+    text = json.dumps(record, separators=(",", ":"))
     temporary = f"{path}.tmp"
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -88,23 +142,10 @@ def _write(path: str, value: Any) -> None:
     except OSError as exc:
         with suppress(OSError):
             os.unlink(temporary)
-        raise HostDiskFull(
-            f"cannot write a record: {exc.strerror}",
-            hint="free space on the state directory's file system",
-            details={"errno": exc.errno, "path": path},
-        ) from exc
+        raise host_lacks("cannot write a record", exc, path) from exc
 
 
-def _read(path: str, adapter: TypeAdapter[_T]) -> _T | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
-        if record["version"] != _VERSION:
-            raise ValueError(f"version {record['version']} is not known")
-        return adapter.validate_python(record["value"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, ValidationError) as exc:
-        _log.error("Cannot read %s: %s; set aside", path, exc)
-        os.rename(path, f"{path}.unreadable")
-        return None
+def _boot_id() -> str:
+    """The kernel's id of this boot."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

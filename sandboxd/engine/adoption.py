@@ -31,11 +31,10 @@ class Adoption:
         context = self._context
         known, stored = [], []
         for sandbox, executions in await context.store.load():
-            live = LiveSandbox(sandbox, used_monotonic=context.clock.monotonic())
+            live = LiveSandbox(sandbox)
             context.registry.add(live)
             stored.append(sandbox.id)
             if live.is_over:
-                live.released_monotonic = context.clock.monotonic()
                 for execution in executions:
                     live.executions[execution.id] = _ended(execution)
                 continue

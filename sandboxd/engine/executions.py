@@ -109,7 +109,7 @@ class Executions:
         # Nobody is told an ended execution's environment; a record in memory needs none.
         execution.command = replace(execution.command, env={})
         running.shim = None
-        running.finished_monotonic = self._context.clock.monotonic()
+        execution.finished_monotonic = self._context.clock.monotonic()
 
     def judge(self, running: LiveExecution, facts: Facts) -> Outcome:
         """The verdict on an execution that left a record."""
@@ -142,7 +142,7 @@ class Executions:
             )
         self._context.registry.check_quota(live.sandbox.owner_uid, executions=1)
         live.starting += 1
-        live.used_monotonic = self._context.clock.monotonic()
+        live.touch(self._context.clock)
         try:
             yield
         finally:
@@ -228,9 +228,12 @@ class Executions:
         # once. One that cannot be killed keeps its shim (D state): the record is the end.
         await shim.gone(timeout_seconds=_GONE_SECONDS)
         self.finish(running, outcome, facts)
-        live.used_monotonic = running.finished_monotonic
+        live.touch(self._context.clock)
         await self._save(running.execution)
         self._context.life.ended(live.sandbox, running.execution)
+        if live.sandbox.idle_timeout_seconds is not None:
+            # The next daemon has to know since when it is idle.
+            await self._save_sandbox(live.sandbox)
         running.conclude()
         try:
             await self._context.scheme.collect(live.sandbox, running.execution)
@@ -238,6 +241,12 @@ class Executions:
             async with live.settled:
                 running.collected.set()
                 live.settled.notify_all()
+
+    async def _save_sandbox(self, sandbox: Sandbox) -> None:
+        try:
+            await self._context.store.save_sandbox(sandbox)
+        except SandboxdError as exc:
+            _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
 
     async def _save(self, execution: Execution) -> None:
         """Write the record; a full disk must not lose an end that is known in memory."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from sandboxd.errors import ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, Execution, Sandbox, SandboxState
 from sandboxd.policy import Budget, CallerQuota
-from sandboxd.ports import Shim
+from sandboxd.ports import Clock, Shim
 
 _OVER = (SandboxState.RELEASED, SandboxState.FAILED)
 
@@ -27,7 +27,6 @@ class LiveExecution:
     shim: Shim | None = None
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     collected: asyncio.Event = field(default_factory=asyncio.Event)
-    finished_monotonic: float = 0.0
     deadline_monotonic: float | None = None
     is_overdue: bool = False
     followers: set[asyncio.Event] = field(default_factory=set)
@@ -53,15 +52,18 @@ class LiveSandbox:
     starting: int = 0
     uses: set[asyncio.Timeout] = field(default_factory=set)
     settled: asyncio.Condition = field(default_factory=asyncio.Condition)
-    used_monotonic: float = 0.0
     suspended_monotonic: float | None = None
-    released_monotonic: float = 0.0
     release: asyncio.Task[None] | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether only its records are left."""
         return self.sandbox.state in _OVER
+
+    def touch(self, clock: Clock) -> None:
+        """Somebody used it: its idle time begins anew."""
+        self.sandbox.used_monotonic = clock.monotonic()
+        self.sandbox.last_used_at = clock.now()
 
     def running(self) -> list[LiveExecution]:
         """Executions whose command may run."""

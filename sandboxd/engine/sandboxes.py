@@ -69,7 +69,7 @@ class Sandboxes:
                 await context.store.save_sandbox(sandbox)
                 await context.scheme.create_sandbox(sandbox)
                 undo.pop_all()
-            live = LiveSandbox(sandbox, used_monotonic=context.clock.monotonic())
+            live = LiveSandbox(sandbox)
             registry.add(live)
         context.life.sandbox(EventType.SANDBOX_CREATED, sandbox)
         return live
@@ -96,7 +96,7 @@ class Sandboxes:
                 self._set_lifetime(sandbox, lifetime_seconds)
             if idle_timeout_seconds is not None:
                 sandbox.idle_timeout_seconds = idle_timeout_seconds
-                live.used_monotonic = self._context.clock.monotonic()
+                live.touch(self._context.clock)
             await self._context.store.save_sandbox(sandbox)
             self._context.life.sandbox(EventType.SANDBOX_CHANGED, sandbox)
 
@@ -127,7 +127,8 @@ class Sandboxes:
             # A release that began meanwhile waits for the lock, and its state is the newer one.
             if live.sandbox.state is SandboxState.SUSPENDED:
                 live.sandbox.state = SandboxState.READY
-            now = live.used_monotonic = self._context.clock.monotonic()
+            live.touch(self._context.clock)
+            now = live.sandbox.used_monotonic
             for running in live.running():
                 if running.deadline_monotonic is not None and live.suspended_monotonic is not None:
                     running.deadline_monotonic += now - live.suspended_monotonic
@@ -181,6 +182,7 @@ class Sandboxes:
             env=dict(request.env),
             metadata=dict(request.metadata),
             unit=context.scheme.sandbox_unit(sandbox_id),
+            used_monotonic=context.clock.monotonic(),
             idle_timeout_seconds=request.idle_timeout_seconds,
             request_id=None if request.origin is None else request.origin.request_id,
         )
@@ -254,7 +256,7 @@ class Sandboxes:
             await context.workspaces.remove_contents(sandbox.id)
             sandbox.state = SandboxState.RELEASED
             sandbox.env = {}
-            live.released_monotonic = context.clock.monotonic()
+            sandbox.released_monotonic = context.clock.monotonic()
             await self._save(sandbox)
             context.life.sandbox(EventType.SANDBOX_RELEASED, sandbox)
 

@@ -37,7 +37,7 @@ class Upkeep:
         now = self._context.clock.monotonic()
         over = sorted(
             (live for live in self._context.registry if live.is_over),
-            key=lambda live: live.released_monotonic,
+            key=lambda live: live.sandbox.released_monotonic,
         )
         for live in over[: -self._context.settings.retention_executions or None]:
             await self._forget(live)
@@ -60,13 +60,13 @@ class Upkeep:
         if sandbox.expires_monotonic is not None and now >= sandbox.expires_monotonic:
             return True
         if live.running() or live.starting or live.uses or sandbox.state is SandboxState.SUSPENDED:
-            live.used_monotonic = now
+            live.touch(self._context.clock)
             return False
         idle = sandbox.idle_timeout_seconds
-        return idle is not None and now - live.used_monotonic >= idle
+        return idle is not None and now - sandbox.used_monotonic >= idle
 
     async def _forget_old_sandbox(self, live: LiveSandbox, now: float) -> None:
-        if now - live.released_monotonic > self._context.settings.retention_seconds:
+        if now - live.sandbox.released_monotonic > self._context.settings.retention_seconds:
             await self._forget(live)
 
     async def _forget(self, live: LiveSandbox) -> None:
@@ -78,7 +78,7 @@ class Upkeep:
         settings = self._context.settings
         ended = sorted(
             (
-                (running.finished_monotonic, live, running)
+                (running.execution.finished_monotonic, live, running)
                 for live in self._context.registry
                 for running in live.executions.values()
                 if running.collected.is_set()

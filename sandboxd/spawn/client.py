@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from sandboxd.errors import HostDiskFull, InternalError, OperationTimedOut, SandboxdError
+from sandboxd.errors import InternalError, OperationTimedOut, SandboxdError, host_lacks
 from sandboxd.names import new_id
 from sandboxd.outcome import Facts
 from sandboxd.ports import LaunchRequest
@@ -122,12 +122,7 @@ class SpawnerClient:
         try:
             records.reserve_record(request.record_directory)
         except OSError as exc:
-            path = request.record_directory
-            raise HostDiskFull(
-                f"cannot prepare the execution: {exc.strerror}",
-                hint="free space on the state directory's file system",
-                details={"errno": exc.errno, "path": path},
-            ) from exc
+            raise host_lacks("cannot prepare the execution", exc, request.record_directory) from exc
         spec = reports.specification(request)
         name = f"{request.sandbox.id}-{request.execution.id}"
         if not spec["cgroup"]:
@@ -188,7 +183,7 @@ class SpawnerClient:
                     fds.append(_memory_file("stdin", stdin))
                     finally_close.callback(os.close, fds[2])
             except OSError as exc:
-                raise HostDiskFull(f"cannot prepare the execution: {exc.strerror}") from exc
+                raise host_lacks("cannot prepare the execution", exc, directory) from exc
             answer, received = await self._ask({"op": "spawn"}, fds)
             if not answer["ok"]:
                 raise InternalError(f"cannot start a shim: {answer['text']}")

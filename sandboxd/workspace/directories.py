@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event
 
-from sandboxd.errors import ConfigError, HostDiskFull
+from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.model import Sandbox
 from sandboxd.names import is_id
 from sandboxd.workspace.files import HomeFiles
@@ -221,11 +221,7 @@ def _disk_full_named(root: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise HostDiskFull(
-            f"cannot write to the state directory: {exc.strerror}",
-            hint="free space on its file system",
-            details={"errno": exc.errno, "path": exc.filename or root},
-        ) from exc
+        raise host_lacks("cannot write to the state directory", exc, root) from exc
 
 
 def _check_reachable(root: str) -> None:

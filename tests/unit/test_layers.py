@@ -41,7 +41,7 @@ DOORS = (
 LAYERS = {
     "values": Layer(("errors", "quantity", "names", "model", "evidence", "logs", "entries"), ()),
     "decisions": Layer(
-        ("policy", "levels", "binds", "outcome", "ports", "file_ports"), ("values",)
+        ("policy", "levels", "binds", "outcome", "ports", "file_ports", "migrations"), ("values",)
     ),
     "engine": Layer(("engine",), ("values", "decisions")),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
