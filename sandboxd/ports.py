@@ -120,6 +120,10 @@ class Launcher(Protocol):
         """The record of an execution whose shim is gone; None when it left none."""
         ...
 
+    async def upkeep(self) -> None:
+        """See that shims can be started, before somebody asks for one; called every second."""
+        ...
+
 
 class Scheme(Protocol):
     """A whole way to hold sandboxes."""
@@ -203,6 +207,19 @@ class Scheme(Protocol):
         """Whether the place of an earlier daemon is still there."""
         ...
 
+    async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
+        """Ids of those of these sandboxes whose place somebody else took away."""
+        ...
+
+    async def sweep(self, sandbox: Sandbox) -> None:
+        """SIGKILL what runs in a sandbox in which no execution does; none may start unnoticed."""
+        ...
+
+    async def clear_strays(self) -> Iterable[str]:
+        """Remove this instance's places that belong to nobody, once a second call finds them
+        again; what was removed."""
+        ...
+
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
         """Remove this instance's places that belong to none of the sandboxes; their units."""
         ...
@@ -281,6 +298,10 @@ class Uids(Protocol):
 
     async def give_back(self, uid: int) -> bool:
         """Free it once no process has it; False when one still does."""
+        ...
+
+    async def busy(self, uids: Collection[int]) -> Collection[int]:
+        """Those of these uids that a process has; none where sandboxes have no uid of their own."""
         ...
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:

@@ -28,13 +28,13 @@ class Engine:
         self._context = context
         self._sandboxes = Sandboxes(context)
         self._executions = Executions(context)
-        self._upkeep = Upkeep(context, self._sandboxes)
+        self._upkeep = Upkeep(context, self._sandboxes, self._executions)
         self.is_ready = False
 
     async def open(self) -> None:
         """Take over what an earlier daemon left, then begin to serve."""
         await Adoption(self._context, self._sandboxes, self._executions).run()
-        self._context.tasks.start(self._upkeep.run(), "upkeep")
+        self._upkeep.start()
         self.is_ready = True
 
     async def release_all(self) -> None:

@@ -70,7 +70,7 @@ class Executions:
         grace = running.execution.command.kill_grace_seconds
         running.deadline_monotonic = self._context.clock.monotonic() + limit + grace
         name = f"execution {running.execution.id}"
-        self._context.tasks.start(self._watch(live, running), name)
+        running.watcher = self._context.tasks.start(self._watch(live, running), name)
 
     async def kill(
         self,
@@ -229,12 +229,14 @@ class Executions:
         await shim.gone(timeout_seconds=_GONE_SECONDS)
         self.finish(running, outcome, facts)
         live.touch(self._context.clock)
-        await self._save(running.execution)
-        self._context.life.ended(live.sandbox, running.execution)
-        if live.sandbox.idle_timeout_seconds is not None:
-            # The next daemon has to know since when it is idle.
-            await self._save_sandbox(live.sandbox)
-        running.conclude()
+        try:
+            await self._save(running.execution)
+            if live.sandbox.idle_timeout_seconds is not None:
+                # The next daemon has to know since when it is idle.
+                await self._save_sandbox(live.sandbox)
+        finally:
+            self._context.life.ended(live.sandbox, running.execution)
+            running.conclude()
         try:
             await self._context.scheme.collect(live.sandbox, running.execution)
         finally:

@@ -29,6 +29,7 @@ class LiveExecution:
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     deadline_monotonic: float | None = None
     is_overdue: bool = False
+    watcher: asyncio.Task[None] | None = None
     followers: set[asyncio.Event] = field(default_factory=set)
 
     def conclude(self) -> None:

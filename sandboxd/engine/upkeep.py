@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from sandboxd.engine.context import Context
+from sandboxd.engine.executions import Executions
+from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.errors import SandboxdError
 from sandboxd.model import ErrorCode, SandboxState
 
 _log = logging.getLogger(__name__)
@@ -19,18 +23,22 @@ _OVERDUE_SECONDS = 30.0
 class Upkeep:
     """Brings the world to the state wanted; a missed event is only late."""
 
-    def __init__(self, context: Context, sandboxes: Sandboxes) -> None:
+    def __init__(self, context: Context, sandboxes: Sandboxes, executions: Executions) -> None:
         self._context = context
         self._sandboxes = sandboxes
+        self._reconcile = Reconcile(context, sandboxes, executions)
 
-    async def run(self) -> None:
-        """For ever."""
-        while True:
-            await asyncio.sleep(_PERIOD_SECONDS)
-            try:
-                await self.pass_once()
-            except Exception:
-                _log.exception("Cannot finish a round of upkeep")
+    def start(self) -> None:
+        """From now on, until all tasks are cancelled."""
+        scheme, launcher = self._context.scheme, self._context.launcher
+        # Beside each other: what one of them waits for must not hold up the others.
+        for name, period, work in (
+            ("upkeep", _PERIOD_SECONDS, self.pass_once),
+            ("reconcile", PERIOD_SECONDS, self._reconcile.pass_once),
+            ("upkeep of the scheme", _PERIOD_SECONDS, scheme.upkeep),
+            ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
+        ):
+            self._context.tasks.start(_repeat(name, period, work), name)
 
     async def pass_once(self) -> None:
         """One round."""
@@ -53,7 +61,6 @@ class Upkeep:
             elif self._has_expired(live, now):
                 self._sandboxes.start_release(live, ErrorCode.EXPIRED)
         await self._prune_executions(now)
-        await self._context.scheme.upkeep()
 
     def _has_expired(self, live: LiveSandbox, now: float) -> bool:
         sandbox = live.sandbox
@@ -96,6 +103,18 @@ class Upkeep:
             kept_bytes -= _output_bytes(running)
             del live.executions[running.execution.id]
             await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
+
+
+async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """For ever; an error is of this round alone."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except SandboxdError as exc:
+            _log.error("Cannot finish a round of %s: %s", name, exc.message)
+        except Exception:
+            _log.exception("Cannot finish a round of %s", name)
 
 
 def _end_overdue(live: LiveSandbox, now: float) -> None:

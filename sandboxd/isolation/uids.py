@@ -48,6 +48,12 @@ class UidRange:
         """Free it once no process has it; False when one still does."""
         return await asyncio.to_thread(self._give_back, uid)
 
+    async def busy(self, uids: Collection[int]) -> Collection[int]:
+        """Those of these uids that a process has."""
+        if not uids:
+            return ()
+        return set(uids) & await asyncio.to_thread(process_uids)
+
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         """Hold again a uid taken by an earlier daemon; claims do not outlive the boot."""
         with self._locked():
@@ -121,6 +127,10 @@ class CallerUid:
     async def give_back(self, uid: int) -> bool:
         """Nothing was taken."""
         return True
+
+    async def busy(self, uids: Collection[int]) -> Collection[int]:
+        """It has other processes, too."""
+        return ()
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         """Nothing was taken."""

@@ -166,6 +166,19 @@ class RlimitScheme:
                 return
             await asyncio.sleep(_PASS_SECONDS)
 
+    async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
+        """A uid does not go away."""
+        return ()
+
+    async def sweep(self, sandbox: Sandbox) -> None:
+        """The supervisor refuses when an execution was placed meanwhile."""
+        if self._powers.is_supervised:
+            await self._supervisor.tell({"op": "sweep", "sandbox": sandbox.id})
+
+    async def clear_strays(self) -> Iterable[str]:
+        """There are no units."""
+        return ()
+
     async def release_sandbox(self, sandbox: Sandbox) -> None:
         """The supervisor forgets it."""
         self._states.pop(sandbox.id, None)

@@ -68,6 +68,14 @@ class Scopes:
         for unit in place.scopes:
             job.keep_oom_group(os.path.join(place.directory, unit))
 
+    def unknown(self, place: Place) -> list[str]:
+        """Scopes in a sandbox's slice, by their cgroups, that belong to no execution."""
+        return [u for u in tree.children(place.directory, ".scope") if u not in place.scopes]
+
+    async def remove(self, place: Place, unit: str) -> None:
+        """Stop a scope with whatever is in it; returns when it is gone."""
+        await self._remove(place, unit)
+
     async def collect(self, place: Place, unit: str) -> None:
         """Return when a scope whose processes ended is gone, by force if it stays."""
         directory = os.path.join(place.directory, unit)

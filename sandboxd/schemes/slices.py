@@ -177,6 +177,32 @@ class Slices:
             self._places[sandbox_id] = place
         return True
 
+    async def is_missing(self, sandbox_id: str) -> bool:
+        """Whether somebody else stopped a sandbox's slice."""
+        place = self._places.get(sandbox_id)
+        if place is None or tree.exists(place.directory):
+            return False
+        return (await self._manager.status(place.unit)).is_gone
+
+    def unknown(self) -> list[str]:
+        """Slices of ours, by their cgroups, that belong to no sandbox; those below first."""
+        top = self.directory(self._names.parent_slice)
+        found = []
+        for bucket in tree.children(top, ".slice"):
+            used = self._buckets.get(bucket, set())
+            below = tree.children(os.path.join(top, bucket), ".slice")
+            found += [unit for unit in below if _sandbox_of(unit) not in used]
+            if not used:
+                found.append(bucket)
+        return [unit for unit in found if self._form.fullmatch(unit)]
+
+    async def discard(self, unit: str) -> list[str]:
+        """Stop a slice of ours unless this daemon uses it meanwhile; what was stopped."""
+        status = await self._manager.status(unit)
+        if status.is_gone or units.is_foreign(status.description, self._instance_id):
+            return []
+        return await self._discard(unit)
+
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> list[str]:
         """Stop every slice of this instance that belongs to no sandbox; their names.
 
@@ -201,7 +227,7 @@ class Slices:
         bucket = f"{words[0]}-{words[1]}.slice"
         async with self._bucket_locks[bucket]:
             used = self._buckets.get(bucket, set())
-            if (used and unit == bucket) or words[-1] in used:
+            if (used and unit == bucket) or _sandbox_of(unit) in used:
                 return []
             with suppress(UnitMissing):
                 await self._manager.kill_unit(unit)
@@ -243,3 +269,8 @@ class Slices:
             await change(self._manager, place.unit, place.directory, changed)
             place.tasks = tasks
             self.verify(place)
+
+
+def _sandbox_of(unit: str) -> str:
+    """The last word of a sandbox's slice."""
+    return unit.removesuffix(".slice").rpartition("-")[2]

@@ -32,6 +32,7 @@ from sandboxd.schemes import common
 from sandboxd.schemes.places import Place, quietly
 from sandboxd.schemes.scopes import Scopes
 from sandboxd.schemes.slices import Slices
+from sandboxd.schemes.strays import Strays
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
 
@@ -69,6 +70,7 @@ class SystemdScheme:
         self._root = root
         self._slices = Slices(manager, names, instance_id, aggregate_bytes)
         self._scopes = Scopes(manager)
+        self._strays = Strays(self._slices, self._scopes)
         self._reason = "not opened yet"
 
     @property
@@ -262,6 +264,17 @@ class SystemdScheme:
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """See Scheme."""
         await self._slices.kill(sandbox.id)
+
+    async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
+        """See Scheme."""
+        return [s.id for s in sandboxes if await self._slices.is_missing(s.id)]
+
+    async def sweep(self, sandbox: Sandbox) -> None:
+        """Whatever has the uid runs in a scope, and one that nobody knows is a stray."""
+
+    async def clear_strays(self) -> Iterable[str]:
+        """See Scheme."""
+        return await self._strays.clear()
 
     async def release_sandbox(self, sandbox: Sandbox) -> None:
         """See Scheme."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import json
 import os
 import shutil
@@ -16,26 +16,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from sandboxd.errors import InternalError, OperationTimedOut, SandboxdError, host_lacks
+from sandboxd.errors import InternalError, host_lacks
 from sandboxd.names import new_id
 from sandboxd.outcome import Facts
 from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records, reports
+from sandboxd.spawn.connection import SpawnerConnection, SpawnerUnreachable
 from sandboxd.spawn.link import ShimLink
-from sandboxd.spawn.packets import Packets
 from sandboxd.spawn.supervised import socket_path
 
-_ANSWER_SECONDS = 30.0
-_START_SECONDS = 30.0
-_END_SECONDS = 3.0
+_ATTEMPTS = 3
 # sun_path of unix(7) less "/executions/<12>-<12>/control" and its NUL.
 MAX_RUNTIME_PATH = 107 - 46
-
-
-class SpawnerUnreachable(SandboxdError):
-    """Raised when no spawner answers on the socket."""
-
-    retryable = True
 
 
 def spawner_argv(socket_path: str, *, idle_seconds: float | None) -> list[str]:
@@ -66,53 +58,34 @@ async def start_spawner_process(socket_path: str) -> None:
 
 
 class SpawnerClient:
-    """Talks to one spawner, starts it anew when it is gone; fits ports.Launcher.
+    """Asks one spawner for shims; fits ports.Launcher.
 
     start: makes a spawner listen on the path it is given.
     """
 
     def __init__(self, runtime_directory: str, start: Callable[[str], Awaitable[None]]) -> None:
         self._runtime = runtime_directory
-        self._start = start
-        self._packets: Packets | None = None
-        self._answer: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
-        self._lock = asyncio.Lock()
-        self._ended = asyncio.Event()
-        self._supervisor_argv: list[str] = []
-
-    @property
-    def socket_path(self) -> str:
-        """Where the spawner listens."""
-        return os.path.join(self._runtime, "spawner.sock")
+        self._spawner = SpawnerConnection(os.path.join(runtime_directory, "spawner.sock"), start)
 
     async def open(self) -> None:
         """Connect, after starting a spawner where none answers. Raises SpawnerUnreachable."""
-        async with self._lock:
-            await self._ensure_connected()
+        await self._spawner.open()
 
-    async def stop_spawner(self) -> None:
-        """Have the spawner end, and wait for that a little; its shims go on."""
-        async with self._lock:
-            if self._packets is not None:
-                self._ended.clear()
-                await self._exchange({"op": "stop"}, [])
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_END_SECONDS):
-                        await self._ended.wait()
-        self.close()
+    async def upkeep(self) -> None:
+        """See that the spawner answers, before somebody needs it. Raises SpawnerUnreachable."""
+        await self._spawner.check()
 
     async def supervise(self, argv: list[str]) -> None:
         """Have the spawner run this program, and run it again whenever it ends."""
-        self._supervisor_argv = argv
-        answer, _ = await self._ask({"op": "supervise", "argv": argv}, [])
-        if not answer["ok"]:
-            raise InternalError(f"cannot start the supervisor: {answer['text']}")
+        await self._spawner.supervise(argv)
+
+    async def stop_spawner(self) -> None:
+        """Have the spawner end, and wait for that a little; its shims go on."""
+        await self._spawner.stop()
 
     def close(self) -> None:
         """Close the connection; the spawner goes on."""
-        if self._packets is not None:
-            self._packets.close()
-            self._packets = None
+        self._spawner.close()
 
     async def launch(self, request: LaunchRequest) -> ShimLink:
         """A held shim that reported "ready"; from then on its end cannot be lost to a full disk.
@@ -151,8 +124,10 @@ class SpawnerClient:
             shutil.rmtree(directory, ignore_errors=True)
             return None
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The queue of one that hangs may be full of earlier daemons' connections.
+        connection.setblocking(False)
         # Refused: it lives, but is past its record. Its end is told by the pidfd.
-        with suppress(FileNotFoundError, ConnectionRefusedError):
+        with suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             connection.connect(os.path.join(directory, "control"))
         return ShimLink(
             connection, start["pid"], pidfd, record_directory, directory,
@@ -169,6 +144,13 @@ class SpawnerClient:
         return os.path.join(self._runtime, "executions", name)
 
     async def _launch(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
+        for _ in range(_ATTEMPTS - 1):
+            # A shim that it made before it went away finds itself alone, and ends.
+            with suppress(SpawnerUnreachable):
+                return await self._launch_once(name, spec, stdin)
+        return await self._launch_once(name, spec, stdin)
+
+    async def _launch_once(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
         directory = self._control_directory(name)
         with ExitStack() as undo, ExitStack() as finally_close:
             try:
@@ -184,9 +166,12 @@ class SpawnerClient:
                     finally_close.callback(os.close, fds[2])
             except OSError as exc:
                 raise host_lacks("cannot prepare the execution", exc, directory) from exc
-            answer, received = await self._ask({"op": "spawn"}, fds)
+            answer, received = await self._spawner.ask({"op": "spawn"}, fds)
             if not answer["ok"]:
                 raise InternalError(f"cannot start a shim: {answer['text']}")
+            if not received:
+                # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
+                raise host_lacks("cannot start a shim", OSError(errno.EMFILE, ""))
             link = ShimLink(
                 connection, answer["pid"], received[0],
                 str(spec["record_directory"]), directory,
@@ -199,74 +184,6 @@ class SpawnerClient:
             await link.abort()
             raise
         return link
-
-    async def _ask(
-        self, request: dict[str, Any], fds: list[int]
-    ) -> tuple[dict[str, Any], list[int]]:
-        async with self._lock:
-            await self._ensure_connected()
-            return await self._exchange(request, fds)
-
-    async def _ensure_connected(self) -> None:
-        if self._packets is not None or await self._try_connect():
-            return
-        await self._start(self.socket_path)
-        deadline = asyncio.get_running_loop().time() + _START_SECONDS
-        while not await self._try_connect():
-            if asyncio.get_running_loop().time() > deadline:
-                raise SpawnerUnreachable(
-                    f"cannot reach the spawner on {self.socket_path}: it did not start"
-                )
-            await asyncio.sleep(0.01)
-        if self._supervisor_argv:
-            await self._exchange({"op": "supervise", "argv": self._supervisor_argv}, [])
-
-    async def _try_connect(self) -> bool:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            connection.connect(self.socket_path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            connection.close()
-            return False
-        self._packets = Packets(connection, self._on_answer, self._on_end)
-        answer, _ = await self._exchange({"op": "hello"}, [])
-        if answer.get("protocol") == records.PROTOCOL:
-            return True
-        # Another version's: let it end, its shims speak for themselves.
-        await self._exchange({"op": "stop"}, [])
-        self.close()
-        return False
-
-    async def _exchange(
-        self, request: dict[str, Any], fds: list[int]
-    ) -> tuple[dict[str, Any], list[int]]:
-        packets = self._packets
-        self._answer = asyncio.get_running_loop().create_future()
-        try:
-            if packets is None or not packets.send(request, fds):
-                raise SpawnerUnreachable("cannot start a shim: the spawner went away")
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                return await self._answer
-        except TimeoutError as exc:
-            self.close()
-            raise OperationTimedOut("cannot start a shim: the spawner does not answer") from exc
-        finally:
-            self._answer = None
-
-    def _on_answer(self, answer: dict[str, Any], fds: list[int]) -> None:
-        if self._answer is None or self._answer.done():
-            for fd in fds:
-                os.close(fd)
-        else:
-            self._answer.set_result((answer, fds))
-
-    def _on_end(self) -> None:
-        self._packets = None
-        self._ended.set()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(
-                SpawnerUnreachable("cannot start a shim: the spawner went away")
-            )
 
 
 def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:

@@ -92,6 +92,8 @@ class Shim:
 
     def live(self) -> None:
         """From "ready" to the record."""
+        if not self._is_wanted():
+            return
         self._prepare()
         if not self._wait_for_go():
             return
@@ -107,6 +109,15 @@ class Shim:
         self._end()
 
     # -- before the command
+
+    def _is_wanted(self) -> bool:
+        """False when whoever asked for this shim has given it up, and may have asked for another
+        one in its place: the records are that one's."""
+        # Once to accept the connection, once to see its end.
+        for _ in range(2):
+            for fd, events in self._poll.poll(0):
+                self._control.handle(fd, events)
+        return not self._control.was_left
 
     def _prepare(self) -> None:
         os.setsid()
@@ -136,6 +147,7 @@ class Shim:
         """Whether to go on; False = the daemon went away or said otherwise."""
         self._control.greeting = {"event": "ready", "pid_namespace": self._pid_namespace,
                                   "missing": self._missing}  # fmt: skip
+        self._control.send(self._control.greeting)
         deadline = time.monotonic() + _GO_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             for fd, events in self._poll.poll(int(left * 1000) + 1):

@@ -49,9 +49,9 @@ class Round:
         }
         self._runs = [programs.counting(rng), programs.eating(rng)]
         self._started: list[tuple[Program, Any]] = []
-        self._waits: list[tuple[Program, Future[Any]]] = []
+        self._waits: list[tuple[Program, Future[tuple[Any, bytes]]]] = []
         self._stop = threading.Event()
-        self._over = threading.Event()
+        self._broken = threading.Event()
         self._deadline = time.monotonic() + ROUND_SECONDS
 
     def __str__(self) -> str:
@@ -66,6 +66,9 @@ class Round:
             churn = [pool.submit(self._churn) for _ in range(2)]
             try:
                 self._live(pool)
+            except BaseException:
+                self._broken.set()
+                raise
             finally:
                 self._stop.set()
             for work in churn:
@@ -116,12 +119,13 @@ class Round:
         self._started.append((program, execution))
         self._waits.append((program, pool.submit(self._wait, execution)))
 
-    def _wait(self, execution: Any) -> Any:
+    def _wait(self, execution: Any) -> tuple[Any, bytes]:
         """As a client does that waits for the end, and comes again to the next daemon."""
-        while True:
-            ended = self._call("GET", f"{path_of(execution)}?wait=20")
+        while not self._broken.is_set():
+            ended = self._call("GET", f"{path_of(execution)}?wait=5")
             if ended["status"] in ENDED:
                 return ended, self._printed(ended)
+        raise AssertionError("the round was given up")
 
     def _printed(self, execution: Any) -> bytes:
         while True:
@@ -165,7 +169,6 @@ class Round:
         if "daemon" in self._victims:
             time.sleep(self._absence)
             self._daemon.start()
-        self._over.set()
 
     def _call(
         self, method: str, target: str, body: Any = None, *, fine: tuple[str, ...] = ()

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.contract.probes import eventually
 from tests.harness import Daemon
 
 TICK = "while :; do echo tick; sleep 0.05; done"
@@ -44,8 +46,8 @@ def shim_pid(daemon: Daemon, sandbox: str, execution: str) -> int:
     return next(int(f.split(":")[1]) for f in fields if f.startswith('"pid":'))
 
 
-def wait_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
+def wait_gone(pid: int, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -83,3 +85,36 @@ def test_a_killed_shim_takes_its_command_along_and_is_told(daemon: Daemon) -> No
     daemon.release(sandbox)
     alive = [p for p in Path("/proc").iterdir() if p.name.isdigit() and p.stat().st_uid == uid]
     assert alive == []
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_a_stopped_spawner_is_replaced_before_it_costs_anybody_much(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"memory_bytes": "256M"})["id"]
+    pid = spawner_pid(daemon)
+    os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(4) as pool:
+        ran = list(pool.map(lambda _: daemon.execute(sandbox, ["echo", "new"]), range(4)))
+    assert [one["stdout"] for one in ran] == ["new\n"] * 4
+    wait_gone(pid)
+    daemon.release(sandbox)
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_a_stopped_spawner_is_found_before_anybody_needs_it(daemon: Daemon) -> None:
+    pid = spawner_pid(daemon)
+    os.kill(pid, signal.SIGSTOP)
+    wait_gone(pid, 20)
+    eventually(lambda: spawner_pid(daemon) != pid)
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_a_daemon_starts_beside_a_stopped_spawner(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"memory_bytes": "256M"})["id"]
+    running = daemon.execute(sandbox, TICK, wait=False)
+    daemon.kill()
+    os.kill(spawner_pid(daemon), signal.SIGSTOP)
+    daemon.start()
+    assert daemon.execute(sandbox, ["echo", "new"])["stdout"] == "new\n"
+    target = f"/v1/sandboxes/{sandbox}/executions/{running['id']}"
+    assert daemon.ok("POST", f"{target}/kill", {})["status"] == "KILLED"
+    daemon.release(sandbox)

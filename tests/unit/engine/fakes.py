@@ -151,6 +151,9 @@ class FakeLauncher:
     def read_record(self, record_directory: str) -> Facts | None:
         return None
 
+    async def upkeep(self) -> None:
+        self._world.call("launcher_upkeep")
+
 
 class FakeScheme:
     """Fits ports.Scheme."""
@@ -209,6 +212,17 @@ class FakeScheme:
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("kill_sandbox")
+
+    async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
+        return [s.id for s in sandboxes if f"slice {s.id}" not in self._world.held]
+
+    async def sweep(self, sandbox: Sandbox) -> None:
+        self._world.call(f"sweep {sandbox.id}")
+        self._world.stuck_uids.discard(sandbox.uid)
+
+    async def clear_strays(self) -> Iterable[str]:
+        self._world.call("clear_strays")
+        return ()
 
     async def release_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("release_sandbox")
@@ -299,6 +313,9 @@ class FakeUids:
             return False
         self._world.held.discard(f"uid {uid}")
         return True
+
+    async def busy(self, uids: Collection[int]) -> Collection[int]:
+        return self._world.stuck_uids & set(uids)
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         self._world.held.add(f"uid {uid}")

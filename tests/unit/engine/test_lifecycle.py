@@ -7,7 +7,8 @@ import asyncio
 
 import pytest
 
-from sandboxd.engine.executions import wait_finished
+from sandboxd.engine.context import Context
+from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
@@ -41,6 +42,10 @@ OTHER = Caller(1001, 1001, 1, is_admin=False)
 ROOT = Caller(0, 0, 1, is_admin=True)
 RUN = ExecutionRequest(Command(argv=("true",)))
 GIB = LIMITS.memory_bytes
+
+
+def upkeep_of(context: Context) -> Upkeep:
+    return Upkeep(context, Sandboxes(context), Executions(context))
 
 
 @pytest.mark.parametrize("step", ["take_uid", "create_workspace", "save_sandbox", "create_sandbox"])
@@ -137,7 +142,7 @@ async def test_a_uid_that_is_busy_keeps_its_sandbox_releasing(
         assert context.registry.committed_bytes == GIB
         assert f"uid {sandbox.uid}" in world.held
         world.stuck_uids.clear()
-        await Upkeep(context, Sandboxes(context)).pass_once()
+        await upkeep_of(context).pass_once()
         assert live.release is not None
         await live.release
         assert str(sandbox.state) == "released"
@@ -229,7 +234,7 @@ async def test_a_run_takes_its_sandbox_away() -> None:
 async def test_lifetime_and_idle_time_end_a_sandbox() -> None:
     world = World()
     engine, context = make_engine(world)
-    upkeep = Upkeep(context, Sandboxes(context))
+    upkeep = upkeep_of(context)
     async with context.tasks:
         short = await engine.create_sandbox(ME, SandboxRequest(lifetime_seconds=10))
         idle = await engine.create_sandbox(ME, SandboxRequest(idle_timeout_seconds=10))
@@ -254,7 +259,7 @@ async def test_lifetime_and_idle_time_end_a_sandbox() -> None:
 async def test_records_are_kept_for_a_time_and_a_number() -> None:
     world = World()
     engine, context = make_engine(world, retention_executions=2, retention_seconds=100.0)
-    upkeep = Upkeep(context, Sandboxes(context))
+    upkeep = upkeep_of(context)
     async with context.tasks:
         sandbox = await engine.create_sandbox(ME, SandboxRequest())
         ids = []
@@ -293,7 +298,7 @@ async def test_a_shim_that_dies_is_a_lost_execution() -> None:
 async def test_a_hung_shim_is_ended_past_its_deadline_and_suspended_time_does_not_count() -> None:
     world = World()
     engine, context = make_engine(world)
-    upkeep = Upkeep(context, Sandboxes(context))
+    upkeep = upkeep_of(context)
     async with context.tasks:
         sandbox = await engine.create_sandbox(ME, SandboxRequest())
         execution = await engine.start_execution(ME, sandbox.id, RUN)
