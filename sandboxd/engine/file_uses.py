@@ -26,7 +26,7 @@ async def file_use(context: Context, live: LiveSandbox) -> AsyncIterator[Sandbox
         )
     scope = asyncio.timeout(None)
     live.uses.add(scope)
-    live.used_monotonic = context.clock.monotonic()
+    live.touch(context.clock)
     try:
         async with scope:
             yield context.workspaces.files(live.sandbox)
@@ -38,7 +38,7 @@ async def file_use(context: Context, live: LiveSandbox) -> AsyncIterator[Sandbox
         raise
     finally:
         live.uses.discard(scope)
-        live.used_monotonic = context.clock.monotonic()
+        live.touch(context.clock)
         async with live.settled:
             live.settled.notify_all()
 
