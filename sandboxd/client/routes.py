@@ -128,6 +128,12 @@ def follow_output(ref: str, execution_id: str, stream: str, offset: int) -> Requ
     )  # fmt: skip
 
 
+def host_events(last_id: str) -> Request:
+    """All that happens, as Server-Sent Events, from now on or after an id."""
+    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
+    return Request("GET", "/v1/events", headers=headers)
+
+
 def _page(path: str, filters: Mapping[str, object], cursor: str | None) -> Request:
     query = {"limit": PAGE, **filters}
     if cursor is not None:

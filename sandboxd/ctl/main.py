@@ -23,12 +23,14 @@ COMMANDS = {
     "ls": "list sandboxes",
     "exec": "run a command in a sandbox",
     "ps": "list executions",
+    "logs": "show what an execution printed, or prints",
     "kill": "end an execution, or send it a signal",
     "inspect": "show all about a sandbox or an execution",
     "suspend": "freeze every process in sandboxes",
     "resume": "let suspended sandboxes go on",
     "update": "change a sandbox's limits, live",
     "rm": "release sandboxes, with all that runs in them",
+    "events": "show what happens, as it happens",
     "doctor": "say what this host can enforce, by whom, and what is missing",
 }
 # Commands that end with another one's command line.

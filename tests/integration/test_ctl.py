@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -153,6 +154,49 @@ def test_a_sandbox_by_command(daemon: Daemon) -> None:
     finally:
         do("rm", box)
     assert "by-command" not in do("ls")
+
+
+def test_logs_of_one_that_runs_and_of_one_that_ended(daemon: Daemon) -> None:
+    named = {"SANDBOXD_SOCKET": daemon.socket}
+    box = daemon.create(name="logged")
+    assert ctl("logs", "logged", environment=named).returncode == 125
+    script = "echo out; echo error >&2; read line < gate; echo end"
+    daemon.execute(box["id"], "mkfifo gate")
+    started = daemon.execute(box["id"], script, wait=False)
+    follower = subprocess.Popen(
+        command("logs", "-f", "logged", started["id"]), env={**ENVIRONMENT, **named},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == b"out\n"
+    there = ctl("logs", "logged", environment=named)
+    assert (there.returncode, there.stdout, there.stderr) == (0, b"out\n", b"error\n")
+    daemon.execute(box["id"], "echo > gate")
+    rest, errors = follower.communicate(timeout=END_SECONDS)
+    assert (follower.returncode, rest, errors) == (0, b"end\n", b"error\n")
+    only = ctl("logs", "--stream", "stderr", "logged", started["id"], environment=named)
+    assert (only.stdout, only.stderr) == (b"", b"error\n")
+    daemon.release(box["id"])
+
+
+def test_events_are_told_until_it_is_ended(daemon: Daemon) -> None:
+    process = subprocess.Popen(
+        command("events", "-o", "json", "--socket", daemon.socket), env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    boxes = []
+    # Nothing says when it listens, so it is told something until it does.
+    while not select.select([process.stdout], [], [], 0.2)[0]:
+        boxes.append(daemon.create()["id"])
+    first = json.loads(process.stdout.readline())
+    assert first["type"] == "sandbox.created"
+    assert first["sandbox_id"] in boxes
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 130
+    for box in boxes:
+        daemon.release(box)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

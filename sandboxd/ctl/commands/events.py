@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl events."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from sandboxd.client.routes import host_events
+from sandboxd.client.sse import follow_events
+from sandboxd.ctl.connect import connect
+from sandboxd.ctl.exits import say
+from sandboxd.ctl.limits import add_output_format
+from sandboxd.ctl.show import printable
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    add_output_format(parser)
+    parser.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="id or name; default: all")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print a line for each event until told to stop; with -o json, one object a line."""
+    for event in follow_events(connect(arguments), host_events):
+        data = json.loads(event.data)
+        if "sandbox_id" not in data:
+            # About the stream itself, such as a gap in it.
+            say(f"{printable(event.name)}: {printable(str(data.get('message')))}")
+        elif arguments.sandbox in (None, data["sandbox_id"], data["sandbox_name"]):
+            line = json.dumps(data) if arguments.output == "json" else describe(data)
+            print(line, flush=True)
+    raise AssertionError("events have no end")
+
+
+def describe(event: dict[str, Any]) -> str:
+    """One event as a line."""
+    name = event["sandbox_name"]
+    words = [event["at"], event["type"].ljust(18), event["sandbox_id"]]
+    words += [f"({name})"] if name else []
+    if event["execution_id"]:
+        words.append(event["execution_id"])
+    for key in ("status", "exit_code", "signal", "error_code", "reason"):
+        if event[key] is not None:
+            words.append(f"{key}={event[key]}")
+    return printable(" ".join(words))
