@@ -47,7 +47,7 @@ def instance_id(state_directory: str) -> str:
 
 def remove_directories(state_directory: str, runtime_directory: str) -> None:
     """Remove what a daemon makes in them, then both, unless somebody else's files are there."""
-    for name in ("sandboxes", "executions", "supervised"):
+    for name in ("sandboxes", "executions", "supervised", "keys"):
         for directory in (state_directory, runtime_directory):
             remove_tree(os.path.join(directory, name))
     made = ["lock", "instance", "sandboxd.sock", "spawner.sock", "supervisor.sock", "notify", "log"]
