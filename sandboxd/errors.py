@@ -7,7 +7,7 @@ SandboxdError
 │   ├── RouteNotFound, MethodNotAllowed, UnsupportedMediaType, RequestTooLarge
 ├── NotFound: SandboxNotFound, ExecutionNotFound, FileMissing
 ├── Conflict: SandboxSuspended, SandboxReleased, ExecutionFinished, LimitBelowUsage, NameInUse,
-│   IdempotencyKeyReused, FileConflict
+│   StdinClosed, IdempotencyKeyReused, FileConflict
 ├── AccessDenied
 ├── ExecutionNotStarted
 ├── DiskQuotaExceeded
@@ -162,6 +162,12 @@ class ExecutionFinished(Conflict):
     """Raised when a finished execution is asked to do something."""
 
     code = "EXECUTION_FINISHED"
+
+
+class StdinClosed(Conflict):
+    """Raised when an execution's standard input is not open, or not any more."""
+
+    code = "STDIN_CLOSED"
 
 
 class LimitBelowUsage(Conflict):

@@ -214,6 +214,14 @@ class OutputSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """In characters."""
+
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """What to run, after decoding: argv is exact, cwd relative to the home or absolute."""
 
@@ -221,6 +229,8 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     stdin: bytes | None = None
+    stdin_open: bool = False
+    tty: TerminalSize | None = None
     merge_output: bool = False
     kill_grace_seconds: float = 0.0
 

@@ -33,6 +33,23 @@ class Clock(Protocol):
         ...
 
 
+class Input(Protocol):
+    """Where a running command's standard input can be written to."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is a terminal, which has no end of input but a character for it."""
+        ...
+
+    def end_character(self) -> bytes:
+        """That character."""
+        ...
+
+    async def write(self, data: memoryview) -> int:
+        """Write something of `data`, once there is room; returns how much. Raises StdinClosed."""
+        ...
+
+
 class Shim(Protocol):
     """A running shim: one execution's trusted parent."""
 
@@ -77,6 +94,21 @@ class Shim(Protocol):
 
     async def thaw(self) -> None:
         """Let it go on."""
+        ...
+
+    async def input(self) -> Input | None:
+        """Where its standard input can be written to; None where it is not open (any more).
+
+        Raises ExecutionFinished.
+        """
+        ...
+
+    async def close_input(self) -> None:
+        """Let the command see the end of its input."""
+        ...
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Change the size of its terminal."""
         ...
 
     async def ended(self) -> Facts | None:

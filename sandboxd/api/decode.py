@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 
 from aiohttp import web
@@ -35,7 +35,7 @@ async def read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
     return body
 
 
-async def body_chunks(request: web.BaseRequest) -> AsyncIterator[bytes]:
+async def body_chunks(request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
     """A raw body as it arrives, in pieces of at most 128 KiB; the client is held up meanwhile.
 
     Raises UnsupportedMediaType, and InvalidRequest for a body that breaks off.

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
 from sandboxd.engine.events import Events
-from sandboxd.engine.requests import ExecutionRequest, HostReport, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, HostReport, Progress, SandboxRequest
 from sandboxd.file_ports import SandboxFiles
-from sandboxd.model import Caller, Execution, LimitChanges, Sandbox
+from sandboxd.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
 
 Stream = Literal["stdout", "stderr"]
 
@@ -110,6 +110,27 @@ class Engine(Protocol):
         grace_seconds: float,
     ) -> Execution:
         """End it, or only send `signal`."""
+        ...
+
+    async def write_input(
+        self,
+        caller: Caller,
+        ref: str,
+        execution_id: str,
+        chunks: AsyncIterator[bytes],
+        progress: Progress,
+    ) -> None:
+        """Write to its standard input, as fast as the program reads it. May be cancelled."""
+        ...
+
+    async def close_input(self, caller: Caller, ref: str, execution_id: str) -> None:
+        """End its standard input; also the second time."""
+        ...
+
+    async def resize_terminal(
+        self, caller: Caller, ref: str, execution_id: str, size: TerminalSize
+    ) -> None:
+        """Change its terminal's size."""
         ...
 
     async def read_output(

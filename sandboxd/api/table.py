@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from sandboxd import errors
-from sandboxd.api import events, executions, files, host, output, sandboxes
+from sandboxd.api import events, executions, files, host, inputs, output, sandboxes
 from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
 from sandboxd.wire import answers
 from sandboxd.wire import files as f
@@ -51,6 +51,15 @@ _FILE = (
     errors.QuotaExceeded,
 )
 _WRITTEN = (*_FILE, errors.DiskQuotaExceeded, errors.HostDiskFull)
+_INPUT = (
+    errors.SandboxNotFound,
+    errors.ExecutionNotFound,
+    errors.ExecutionFinished,
+    errors.StdinClosed,
+    errors.QuotaExceeded,
+    errors.Draining,
+    errors.OperationTimedOut,
+)
 _STARTED = {200: "the finished execution", 201: "with wait: false, the running execution"}
 
 ROUTES: tuple[AnyRoute, ...] = (
@@ -125,6 +134,27 @@ ROUTES: tuple[AnyRoute, ...] = (
         statuses={200: "the execution"},
         errors=(
             errors.SandboxNotFound, errors.ExecutionNotFound, errors.ExecutionFinished, *_SCHEME,
+        ),
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/stdin", inputs.write_input,
+        "Write to standard input, as fast as the program reads it",
+        body=r.Nothing, query=r.Nothing, answer=answers.InputAnswer,
+        statuses={200: "all of it is the program's"}, errors=_INPUT, streams_body=True,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/stdin/close", inputs.close_input,
+        "End standard input, after all that is being written",
+        body=r.Nothing, query=r.Nothing, answer=None,
+        statuses={204: "it is ended; also the second time"}, errors=_INPUT,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/resize", inputs.resize_terminal, "Change the size of the terminal",
+        body=r.TerminalBody, query=r.Nothing, answer=None,
+        statuses={204: "it has this size"},
+        errors=(
+            errors.SandboxNotFound, errors.ExecutionNotFound, errors.ExecutionFinished,
+            errors.OperationTimedOut,
         ),
     ),
     Route(

@@ -4,21 +4,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 
+from sandboxd.engine import inputs
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import file_use
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
-from sandboxd.engine.requests import ExecutionRequest, HostReport, Origin, SandboxRequest
+from sandboxd.engine.requests import (
+    ExecutionRequest,
+    HostReport,
+    Origin,
+    Progress,
+    SandboxRequest,
+)
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import OperationTimedOut
 from sandboxd.file_ports import SandboxFiles
-from sandboxd.model import Caller, ErrorCode, Execution, LimitChanges, OutputSummary, Sandbox
+from sandboxd.model import (
+    Caller,
+    ErrorCode,
+    Execution,
+    LimitChanges,
+    OutputSummary,
+    Sandbox,
+    TerminalSize,
+)
 
 
 class Engine:
@@ -172,6 +187,27 @@ class Engine:
         return await self._executions.kill(
             live, execution_id, signal=signal, grace_seconds=grace_seconds
         )
+
+    async def write_input(
+        self,
+        caller: Caller,
+        ref: str,
+        execution_id: str,
+        chunks: AsyncIterator[bytes],
+        progress: Progress,
+    ) -> None:
+        """Write to its standard input, as fast as the program reads it."""
+        await inputs.write(self._find(caller, ref, execution_id), chunks, progress)
+
+    async def close_input(self, caller: Caller, ref: str, execution_id: str) -> None:
+        """End its standard input."""
+        await inputs.close(self._find(caller, ref, execution_id))
+
+    async def resize_terminal(
+        self, caller: Caller, ref: str, execution_id: str, size: TerminalSize
+    ) -> None:
+        """Change its terminal's size."""
+        await inputs.resize(self._find(caller, ref, execution_id), size)
 
     async def read_output(self, execution: Execution, stream: str, offset: int, size: int) -> bytes:
         """Bytes of an execution's spool; fewer than `size` at its end."""

@@ -38,6 +38,8 @@ from sandboxd.ports import LaunchRequest, Shim
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 2.0
 _KILL_ANSWER_SECONDS = 15.0
+# Known to every host's terminfo, and true of what people type into.
+_TERMINAL_TYPE = "xterm"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -209,6 +211,7 @@ class Executions:
             "LOGNAME": "sandbox",
             "LANG": "C.UTF-8",
             "TMPDIR": "/tmp" if private else self._context.workspaces.tmp(sandbox.id),  # noqa: S108
+            **({"TERM": _TERMINAL_TYPE} if execution.command.tty is not None else {}),
             **self._context.scheme.environment(execution.limits),
             **sandbox.env,
             **execution.command.env,

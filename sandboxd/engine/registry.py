@@ -31,6 +31,7 @@ class LiveExecution:
     is_overdue: bool = False
     watcher: asyncio.Task[None] | None = None
     followers: set[asyncio.Event] = field(default_factory=set)
+    input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def conclude(self) -> None:
         """Its outcome is final and its record kept: tell all who wait for that."""

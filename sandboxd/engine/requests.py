@@ -46,6 +46,13 @@ class ExecutionRequest:
     origin: Origin | None = None
 
 
+@dataclass(slots=True)
+class Progress:
+    """How much of an input was written so far."""
+
+    written_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class HostReport:
     """What this daemon can do here and how much of it is taken."""

@@ -11,9 +11,11 @@ import errno
 import os
 import resource
 import signal
+import socket
 from typing import Any, NoReturn
 
 from sandboxd.isolation import linux, seccomp
+from sandboxd.isolation.terminal import take_terminal
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
@@ -29,11 +31,18 @@ class EnterFailed(Exception):
         self.errno = errno
 
 
-def enter_and_exec(spec: dict[str, Any], stdio: tuple[int, int, int], *, keep_fd: int) -> NoReturn:
+def enter_and_exec(
+    spec: dict[str, Any],
+    stdio: tuple[int, int, int],
+    *,
+    terminal: socket.socket | None,
+    keep_fd: int,
+) -> NoReturn:
     """Give everything up and become the command.
 
-    spec: the execution's specification (spawn/spec.py). stdio: fds for 0, 1, 2. keep_fd: the
-    close-on-exec error pipe. Raises EnterFailed; never returns.
+    spec: the execution's specification (spawn/reports.py). stdio: fds for 0, 1, 2. terminal: where
+    to send the ends of a terminal that is to be made; keep_fd: the close-on-exec error pipe.
+    Raises EnterFailed; never returns.
     """
     step = "session"
     try:
@@ -49,6 +58,9 @@ def enter_and_exec(spec: dict[str, Any], stdio: tuple[int, int, int], *, keep_fd
         step = "mounts"
         if spec["namespaces"]:
             _private_mounts(spec)
+        if terminal is not None:
+            step = "terminal"
+            take_terminal(spec["tty"]["rows"], spec["tty"]["cols"], spec["uid"], terminal)
         step = "descriptors"
         _close_all_but(keep_fd)
         step = "rlimits"

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,12 +31,13 @@ class ChildFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A running command: read ends of its output, write end of its input; when it was forked, by
-    the monotonic and by the wall clock."""
+    """A running command: read ends of its output, write end of its input (both a terminal's master,
+    with its slave in `terminal_fd`); when it was forked, by the monotonic and by the wall clock."""
 
     pid: int
     outputs: tuple[int, ...]
     input_fd: int | None
+    terminal_fd: int | None
     started: float
     started_at: float
 
@@ -45,37 +47,63 @@ def start_child(
 ) -> Child:
     """Fork, and return once the command's exec succeeded.
 
-    stdin_fd: None gives /dev/null, else the command reads from a pipe the shim feeds.
-    Raises ChildFailed.
+    stdin_fd: a file that the shim will feed to it. Without one it has /dev/null, or with
+    `stdin_open` a pipe whose write end the shim holds; with `tty` a terminal. Raises ChildFailed.
     """
-    out_read, out_write = os.pipe2(os.O_CLOEXEC)
-    err_read, err_write = (None, out_write) if spec["merge_output"] else os.pipe2(os.O_CLOEXEC)
-    if stdin_fd is None:
-        in_read, in_write = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), None
-    else:
-        in_read, in_write = os.pipe2(os.O_CLOEXEC)
-    if spec["uid"] is not None:
-        # Else opening /dev/stdout by name is refused after setuid.
-        for fd in (
-            {out_write, err_write, in_read} if stdin_fd is not None else {out_write, err_write}
-        ):
-            os.fchown(fd, spec["uid"], spec["gid"])
+    ours, theirs = _terminal_ends() if spec["tty"] is not None else _pipes(spec, stdin_fd)
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
     started, started_at = time.monotonic(), time.time()
     pid = os.fork()
     if pid == 0:
-        stdio = (in_read, out_write, err_write)
-        _child({**spec, "pid_namespace": pid_namespace}, stdio, error_write, job)
-    for fd in {in_read, out_write, err_write, error_write}:
+        _child({**spec, "pid_namespace": pid_namespace}, theirs, error_write, job)
+    for fd in {*theirs.stdio, error_write}:
         os.close(fd)
+    if theirs.channel is not None:
+        theirs.channel.close()
     _await_exec(pid, error_read)
+    terminal_fd = None
+    if ours.channel is not None:
+        # Sent before the exec, so it is there.
+        _, (master, terminal_fd), _, _ = socket.recv_fds(ours.channel, 1, 2)
+        ours.channel.close()
+        ours = _Ends((master,), master, None)
+    return Child(pid, ours.stdio, ours.input_fd, terminal_fd, started, started_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """One side's of all pipes: the shim's outputs and input, or the child's 0, 1 and 2."""
+
+    stdio: tuple[int, ...]
+    input_fd: int | None
+    channel: socket.socket | None
+
+
+def _pipes(spec: dict[str, Any], stdin_fd: int | None) -> tuple[_Ends, _Ends]:
+    """The shim's ends and the child's."""
+    out_read, out_write = os.pipe2(os.O_CLOEXEC)
+    err_read, err_write = (None, out_write) if spec["merge_output"] else os.pipe2(os.O_CLOEXEC)
+    in_write = None
+    if stdin_fd is None and not spec["stdin_open"]:
+        in_read = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        in_read, in_write = os.pipe2(os.O_CLOEXEC)
+    if spec["uid"] is not None:
+        # Else opening /dev/stdout by name is refused after setuid.
+        for fd in {out_write, err_write} | (set() if in_write is None else {in_read}):
+            os.fchown(fd, spec["uid"], spec["gid"])
     outputs = (out_read,) if err_read is None else (out_read, err_read)
-    return Child(pid, outputs, in_write, started, started_at)
+    return _Ends(outputs, in_write, None), _Ends((in_read, out_write, err_write), None, None)
 
 
-def _child(
-    spec: dict[str, Any], stdio: tuple[int, int, int], error_fd: int, job: str | None
-) -> NoReturn:
+def _terminal_ends() -> tuple[_Ends, _Ends]:
+    """A socket through which the child sends what it opens in its own mount namespace."""
+    ours, theirs = socket.socketpair()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    return _Ends((), None, ours), _Ends((null, null, null), None, theirs)
+
+
+def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) -> NoReturn:
     failure = {"step": "internal", "errno": 0, "text": "the child ended before exec"}
     try:
         if job is not None:
@@ -83,7 +111,9 @@ def _child(
         # Hosts whose root lacks CAP_SYS_RESOURCE refuse some values; the shim names that.
         with suppress(PermissionError):
             enter.raise_oom_score()
-        enter.enter_and_exec(spec, _above_stdio(stdio), keep_fd=error_fd)
+        enter.enter_and_exec(
+            spec, _above_stdio(ends.stdio), terminal=ends.channel, keep_fd=error_fd
+        )
     except enter.EnterFailed as exc:
         failure = {"step": exc.step, "errno": exc.errno, "text": str(exc)}
     except BaseException as exc:
@@ -93,7 +123,7 @@ def _child(
         os._exit(125)
 
 
-def _above_stdio(stdio: tuple[int, int, int]) -> tuple[int, int, int]:
+def _above_stdio(stdio: tuple[int, ...]) -> tuple[int, int, int]:
     """The same files at descriptors that the dup2 onto 0-2 cannot overwrite."""
     high = [os.dup(fd) for fd in stdio] if min(stdio) <= 2 else list(stdio)
     while min(high) <= 2:

@@ -25,6 +25,7 @@ class Control:
         self._poll = poller
         self._connections: dict[int, socket.socket] = {}
         self._had_one = False
+        self._asking: socket.socket | None = None
         self.greeting: dict[str, Any] | None = None
         listener.setblocking(False)
         poller.register(listener.fileno(), select.POLLIN)
@@ -51,12 +52,18 @@ class Control:
         if not packet:
             self._drop(fd)
             return []
+        self._asking = connection
         return [records.decode(packet)]
 
     def send(self, event: dict[str, Any]) -> None:
         """Tell every connection."""
         for connection in list(self._connections.values()):
             self._send(connection, event)
+
+    def answer(self, order: dict[str, Any], answer: dict[str, Any], fds: list[int]) -> None:
+        """Tell the connection that the last order came from; descriptors are copied to it."""
+        if self._asking is not None and self._asking.fileno() in self._connections:
+            self._send(self._asking, {"event": "answer", "id": order["id"], **answer}, fds)
 
     def _accept(self) -> None:
         try:
@@ -76,9 +83,11 @@ class Control:
         if self.greeting is not None:
             self._send(connection, self.greeting)
 
-    def _send(self, connection: socket.socket, event: dict[str, Any]) -> None:
+    def _send(
+        self, connection: socket.socket, event: dict[str, Any], fds: list[int] | None = None
+    ) -> None:
         try:
-            connection.send(records.encode(event))
+            socket.send_fds(connection, [records.encode(event)], fds or [])
         except BlockingIOError:
             return
         except OSError:

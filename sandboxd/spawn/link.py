@@ -13,22 +13,25 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from sandboxd.errors import ExecutionNotStarted, OperationTimedOut, SchemeError
+from sandboxd.errors import ExecutionFinished, ExecutionNotStarted, OperationTimedOut, SchemeError
 from sandboxd.model import ErrorCode
 from sandboxd.outcome import Facts
 from sandboxd.spawn import reports
+from sandboxd.spawn.inputs import InputPipe
 from sandboxd.spawn.packets import Packets
 
 _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
 _FREEZE_SECONDS = 10.0
 _EXIT_SECONDS = 10.0
+_ANSWER_SECONDS = 15.0
 
 _STEP_TEXT = {
     "exec": "cannot execute {}",
     "cwd": "cannot enter the working directory {}",
 }
 _SHOWN_CHARACTERS = 256
+_Answer = tuple[dict[str, Any], list[int]]
 
 
 class ShimLink:
@@ -57,6 +60,9 @@ class ShimLink:
         self._connected = True
         self._gone = asyncio.Event()
         self._packets = Packets(connection, self._on_packet, self._on_end)
+        self._asked = 0
+        self._answers: dict[int, asyncio.Future[_Answer | None]] = {}
+        self._input: InputPipe | None = None
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(pidfd, self._on_gone)
 
@@ -114,6 +120,28 @@ class ShimLink:
         """Let it go on."""
         await self._order({"op": "thaw"}, "thawed")
 
+    async def input(self) -> InputPipe | None:
+        """Where its standard input can be written to; None where it is not open (any more).
+
+        Raises ExecutionFinished.
+        """
+        if self._input is None:
+            answer, fds = await self._ask({"op": "input"})
+            if fds:
+                self._input = InputPipe(fds[0], is_terminal=answer["is_terminal"])
+        return self._input
+
+    async def close_input(self) -> None:
+        """Let the command see the end of its input."""
+        if self._input is not None:
+            self._input.close()
+            self._input = None
+        await self._ask({"op": "close_input"})
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Change the size of its terminal."""
+        await self._ask({"op": "resize", "rows": rows, "cols": cols})
+
     async def ended(self) -> Facts | None:
         """Wait for the end: the record, or None when the shim died without one."""
         if await self._wait_for(("ended",), None) is None:
@@ -138,6 +166,34 @@ class ShimLink:
         # A shim that ended meanwhile has nothing left to stop.
         await self._wait_for((answer, "ended"), _FREEZE_SECONDS)
 
+    async def _ask(self, order: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Its answer to an order, with descriptors. Raises ExecutionFinished."""
+        what = order["op"].replace("_", " ")
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[_Answer | None] = self._loop.create_future()
+        self._answers[number] = answer
+        try:
+            answered = None
+            if "ended" not in self._events and self._packets.send({**order, "id": number}):
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    answered = await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled():
+                for fd in (answer.result() or ({}, []))[1]:
+                    os.close(fd)
+            raise
+        except TimeoutError as exc:
+            raise OperationTimedOut(
+                f"cannot reach the execution ({what}): its shim did not answer "
+                f"within {_ANSWER_SECONDS:g} seconds"
+            ) from exc
+        finally:
+            del self._answers[number]
+        if answered is None:
+            raise ExecutionFinished(f"cannot reach the execution ({what}): it has ended")
+        return answered
+
     async def _wait_for(
         self, names: tuple[str, ...], timeout_seconds: float | None
     ) -> dict[str, Any] | None:
@@ -159,14 +215,30 @@ class ShimLink:
             ) from exc
 
     def _on_packet(self, event: dict[str, Any], fds: list[int]) -> None:
+        answer = self._answers.get(event.get("id", 0))
+        if answer is not None and not answer.done():
+            answer.set_result((event, fds))
+            return
         for fd in fds:
             os.close(fd)
         self._events[event["event"]] = event
+        if event["event"] == "ended":
+            self._end_input()
         self._changed.set()
 
     def _on_end(self) -> None:
         self._connected = False
+        self._end_input()
         self._changed.set()
+
+    def _end_input(self) -> None:
+        """Nobody answers any more, and nobody reads."""
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(None)
+        if self._input is not None:
+            self._input.close()
+            self._input = None
 
     def _on_gone(self) -> None:
         self._loop.remove_reader(self.pidfd)
@@ -178,4 +250,5 @@ class ShimLink:
             os.close(self.pidfd)
             self.pidfd = -1
             self._packets.close()
+            self._end_input()
             shutil.rmtree(self.evidence_directory, ignore_errors=True)

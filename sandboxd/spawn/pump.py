@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import partial
 from typing import Any
@@ -35,6 +36,11 @@ class OutputStream:
             data = os.read(self.fd, _CHUNK)
         except BlockingIOError:
             return True
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+            # How the master of a terminal tells that nobody has the slave open.
+            return False
         if not data:
             return False
         room = self._cap - self.size_bytes
@@ -72,7 +78,6 @@ class InputFeed:
         self.fd = pipe_fd
         self._source = source_fd
         self._offset = 0
-        os.set_blocking(pipe_fd, False)
 
     def copy(self) -> bool:
         """Write one chunk; False when all is written or nobody reads any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import asdict
 from typing import Any
 
 from sandboxd.isolation import seccomp
@@ -35,6 +36,8 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
         "uid": uid,
         "gid": uid,
         "merge_output": command.merge_output,
+        "stdin_open": command.stdin_open,
+        "tty": asdict(command.tty) if command.tty else None,
         "rlimits": {name: list(pair) for name, pair in request.rlimits.items()},
         "timeout_seconds": limits.timeout_seconds,
         "cpu_seconds": limits.cpu_seconds,

@@ -34,7 +34,7 @@ from sandboxd.spawn.child import ChildFailed, start_child
 from sandboxd.spawn.control import Control
 from sandboxd.spawn.ending import Ending
 from sandboxd.spawn.patience import patiently
-from sandboxd.spawn.pump import InputFeed, OutputStream
+from sandboxd.spawn.stdio import Stdio
 from sandboxd.spawn.supervised import evidence_of
 from sandboxd.spawn.tree import (
     Tree,
@@ -48,7 +48,6 @@ _GO_SECONDS = 120.0
 _KILL_SECONDS = 5.0
 _DRAIN_SECONDS = 0.5
 _CPU_CHECK_SECONDS = 0.1
-_IN = select.POLLIN | select.POLLHUP
 
 
 def run(
@@ -87,8 +86,6 @@ class Shim:
         self._job: str | None = None
         self._baseline: dict[str, int | None] = {}
         self._memory_events_fd = -1
-        self._outputs: list[OutputStream] = []
-        self._input: InputFeed | None = None
 
     def live(self) -> None:
         """From "ready" to the record."""
@@ -181,16 +178,7 @@ class Shim:
         )
         self._tree.main_pid = child.pid
         self._check_privileges(child.pid)
-        cap = self._spec["max_output_bytes"]
-        names = (records.STDOUT_FILE, records.STDERR_FILE)
-        for pipe, name in zip(child.outputs, names, strict=False):
-            stream = OutputStream(pipe, os.path.join(self._directory, name), cap)
-            self._outputs.append(stream)
-            self._poll.register(pipe, _IN)
-        self._open_streams = list(self._outputs)
-        if child.input_fd is not None and self._stdin_fd is not None:
-            self._input = InputFeed(self._stdin_fd, child.input_fd)
-            self._poll.register(child.input_fd, select.POLLOUT)
+        self._stdio = Stdio(self._spec, child, self._stdin_fd, self._poll)
         if self._scope is not None:
             path = os.path.join(self._scope, "memory.events")
             self._memory_events_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -222,12 +210,9 @@ class Shim:
                 self._check_cpu_time()
 
     def _handle(self, fd: int, events: int) -> None:
-        stream = next((s for s in self._open_streams if s.fd == fd), None)
-        if stream is not None:
-            self._copy(stream)
-        elif self._input is not None and fd == self._input.fd:
-            if not self._input.copy():
-                self._close_input()
+        if self._stdio.handle(fd):
+            if self._stdio.has_exceeded:
+                self._ending.conclude("output")
         elif fd == self._wakeup_fd:
             os.read(fd, 4096)
             self._tree.reap()
@@ -241,20 +226,6 @@ class Shim:
         else:
             for order in self._control.handle(fd, events):
                 self._obey(order)
-
-    def _copy(self, stream: OutputStream) -> None:
-        if not stream.copy():
-            # A closed pipe stays readable for poll(2): watching it on would spin.
-            self._poll.unregister(stream.fd)
-            self._open_streams.remove(stream)
-        elif stream.truncated and stream.error is None:
-            self._ending.conclude("output")
-
-    def _close_input(self) -> None:
-        if self._input is not None:
-            self._poll.unregister(self._input.fd)
-            self._input.close()
-            self._input = None
 
     def _obey(self, order: dict[str, Any]) -> None:
         match order.get("op"):
@@ -272,6 +243,16 @@ class Shim:
                 self._tree.thaw()
                 self._ending.thaw(time.monotonic())
                 self._control.send({"event": "thawed"})
+            case "input":
+                fd = self._stdio.held_fd
+                answer = {"is_open": fd is not None, "is_terminal": self._stdio.is_terminal}
+                self._control.answer(order, answer, [] if fd is None else [fd])
+            case "close_input":
+                self._stdio.close_input()
+                self._control.answer(order, {}, [])
+            case "resize":
+                self._stdio.resize(int(order["rows"]), int(order["cols"]))
+                self._control.answer(order, {}, [])
 
     def _poll_milliseconds(self) -> int | None:
         wait = self._ending.wait_seconds(time.monotonic())
@@ -293,8 +274,8 @@ class Shim:
     def _end(self) -> None:
         wall = time.monotonic() - self._started
         kill_complete = self._tree.kill(timeout_seconds=_KILL_SECONDS)
-        self._drain()
-        if any(stream.truncated and stream.error is None for stream in self._outputs):
+        self._stdio.drain(timeout_seconds=_DRAIN_SECONDS)
+        if self._stdio.has_exceeded:
             # Its last words were above the cap, and its end was seen before they were read.
             self._ending.exceeded_output()
         user, system = children_cpu_seconds()
@@ -314,7 +295,7 @@ class Shim:
             "io_read": read,
             "io_written": written,
             "largest_process": largest_child_bytes(),
-            "streams": [stream.facts() for stream in self._outputs],
+            "streams": self._stdio.facts(),
             "baseline": self._baseline,
             "counters": None,
         }
@@ -324,20 +305,6 @@ class Shim:
             record |= evidence_of(self._spec)
         patiently(lambda: records.write_record(self._directory, record))
         self._control.send({"event": "ended"})
-
-    def _drain(self) -> None:
-        """Read what is still in the pipes. Another execution may hold a write end: bounded."""
-        poller = select.poll()
-        for stream in self._open_streams:
-            poller.register(stream.fd, _IN)
-        left = list(self._open_streams)
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while left and (seconds := deadline - time.monotonic()) > 0:
-            for fd, _ in poller.poll(int(seconds * 1000) + 1):
-                stream = next(s for s in left if s.fd == fd)
-                if not stream.copy() or stream.truncated:
-                    poller.unregister(fd)
-                    left.remove(stream)
 
 
 def _be_spared() -> list[str]:

@@ -235,6 +235,12 @@ class ExecutionAnswer(Answer):
         )
 
 
+class InputAnswer(Answer):
+    """Input that a command can no longer miss."""
+
+    written_bytes: int
+
+
 class ExecutionList(Answer):
     """A page of executions, oldest first; `next_cursor` null = the last one."""
 

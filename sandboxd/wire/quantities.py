@@ -127,6 +127,12 @@ Cpus = Annotated[float, BeforeValidator(_cpus), _schema({**_POSITIVE, "minimum":
 Pids = Annotated[
     int, _count(MAX_PIDS), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_PIDS})
 ]
+MAX_TERMINAL_SIDE = 65535
+TerminalSide = Annotated[
+    int,
+    _count(MAX_TERMINAL_SIDE),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_TERMINAL_SIDE}),
+]
 OpenFiles = Annotated[
     int,
     _count(MAX_OPEN_FILES),

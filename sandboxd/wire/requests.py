@@ -16,6 +16,7 @@ from sandboxd.model import (
     ExecutionStatus,
     LimitChanges,
     SandboxState,
+    TerminalSize,
 )
 from sandboxd.wire import payload
 from sandboxd.wire import quantities as q
@@ -134,6 +135,17 @@ class ChangeSandbox(Request):
     """Lower memory below what is used; the kernel then kills."""
 
 
+class TerminalBody(Request):
+    """The size of a terminal, in characters; POST .../resize."""
+
+    rows: q.TerminalSide
+    cols: q.TerminalSide
+
+    def size(self) -> TerminalSize:
+        """As the engine takes it."""
+        return TerminalSize(self.rows, self.cols)
+
+
 class ExecutionFields(Request):
     """What to run and under which limits of its own."""
 
@@ -143,6 +155,10 @@ class ExecutionFields(Request):
     cwd: payload.WorkingDirectory | None = None
     stdin: payload.Stdin | None = None
     stdin_base64: payload.StdinBase64 | None = None
+    stdin_open: q.Flag | None = None
+    """Keep standard input open: see .../stdin."""
+    tty: TerminalBody | None = None
+    """Give it a terminal, whose input is open and whose output is all stdout."""
     limits: LimitsBody | None = None
     timeout_seconds: q.Seconds | None = None
     max_output_bytes: q.Bytes | None = None
@@ -154,8 +170,12 @@ class ExecutionFields(Request):
     def _check_together(self) -> Self:
         if (self.argv is None) == (self.command is None):
             raise ValueError("must have either argv or command")
-        if self.stdin is not None and self.stdin_base64 is not None:
-            raise ValueError("must not have both stdin and stdin_base64")
+        given = ["stdin"] * (self.stdin is not None) + ["stdin_base64"] * (
+            self.stdin_base64 is not None
+        )
+        given += ["stdin_open"] * bool(self.stdin_open or self.tty)
+        if len(given) > 1:
+            raise ValueError(f"must not have both {given[0]} and {given[1]} (a tty's is open)")
         for name in ("timeout_seconds", "max_output_bytes"):
             if self.limits and getattr(self, name) and getattr(self.limits, name):
                 raise ValueError(f"must not have {name} twice, in limits and beside it")
@@ -177,6 +197,8 @@ class ExecutionFields(Request):
             env=self.env or {},
             cwd=self.cwd,
             stdin=self.stdin_base64 if self.stdin is None else self.stdin,
+            stdin_open=bool(self.stdin_open),
+            tty=self.tty.size() if self.tty else None,
             merge_output=bool(self.merge_output),
             kill_grace_seconds=self.kill_grace_seconds or 0.0,
         )

@@ -16,6 +16,7 @@ from sandboxd.engine.events import Events
 from sandboxd.engine.requests import (
     ExecutionRequest,
     HostReport,
+    Progress,
     SandboxRequest,
 )
 from sandboxd.errors import (
@@ -24,6 +25,7 @@ from sandboxd.errors import (
     ExecutionNotFound,
     SandboxdError,
     SandboxNotFound,
+    StdinClosed,
 )
 from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, offers
@@ -43,6 +45,7 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
     SchemeName,
+    TerminalSize,
     Usage,
 )
 from sandboxd.names import new_id
@@ -86,6 +89,9 @@ class FakeEngine:
         self.fails: Exception | None = None
         self.stdout = b"out\n"
         self.stderr = b""
+        self.fed: dict[str, bytes] = {}
+        self.may_write = asyncio.Event()
+        self.may_write.set()
         self.unfollowed = asyncio.Event()
         self.followers: dict[str, list[asyncio.Event]] = {}
         self._ticks = 0
@@ -286,6 +292,34 @@ class FakeEngine:
             outcome = Outcome(ExecutionStatus.KILLED, ErrorCode.KILLED_BY_CALLER)
             self.finish(execution, outcome)
         return execution
+
+    async def write_input(
+        self,
+        caller: Caller,
+        ref: str,
+        execution_id: str,
+        chunks: AsyncIterator[bytes],
+        progress: Progress,
+    ) -> None:
+        self._fail()
+        execution = self.get_execution(caller, ref, execution_id)
+        if not execution.command.stdin_open and execution.command.tty is None:
+            raise StdinClosed("cannot write to standard input: it is closed")
+        async for chunk in chunks:
+            await self.may_write.wait()
+            self.fed[execution.id] = self.fed.get(execution.id, b"") + chunk
+            progress.written_bytes += len(chunk)
+
+    async def close_input(self, caller: Caller, ref: str, execution_id: str) -> None:
+        self._fail()
+        self.requests.append(("close", self.get_execution(caller, ref, execution_id).id))
+
+    async def resize_terminal(
+        self, caller: Caller, ref: str, execution_id: str, size: TerminalSize
+    ) -> None:
+        self._fail()
+        self.get_execution(caller, ref, execution_id)
+        self.requests.append(size)
 
     async def read_output(
         self, execution: Execution, stream: Stream, offset: int, size: int

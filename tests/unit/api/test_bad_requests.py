@@ -70,16 +70,17 @@ RUNS: list[tuple[Any, str, str]] = [
     ({**RUN, "kill_grace_seconds": -1}, "kill_grace_seconds", "above 0"),
     ({**RUN, "kill_grace_seconds": 301}, "kill_grace_seconds", "300"),
     ({**RUN, "timeout_seconds": 1, "limits": {"timeout_seconds": 1}}, "", "twice"),
+    ({**RUN, "stdin_open": 1}, "stdin_open", ""),
+    ({**RUN, "stdin": "a", "stdin_open": True}, "", "both stdin and stdin_open"),
+    ({**RUN, "stdin_base64": "", "tty": {"rows": 1, "cols": 1}}, "", "both stdin_base64 and stdin"),
+    ({**RUN, "tty": {"rows": 24}}, "tty.cols", "required"),
+    ({**RUN, "tty": {"rows": 0, "cols": 1}}, "tty.rows", "at least 1"),
+    ({**RUN, "tty": {"rows": 1, "cols": 1, "term": ""}}, "tty.term", "unknown"),
     ({**RUN, "limits": 1}, "limits", "object"),
     ({**RUN, "limits": {"memory": 1}}, "limits.memory", "unknown"),
 ]  # fmt: skip
 # What other issues bring is unknown until then.
-RUNS += [
-    ({**RUN, name: value}, name, "unknown")
-    for name, value in {
-        "stdin_open": True, "tty": {}, "idempotency_key": "a",
-    }.items()
-]  # fmt: skip
+RUNS += [({**RUN, "idempotency_key": "a"}, "idempotency_key", "unknown")]
 BAD_NUMBERS = [0, -1, True, "0", "-1", "", "1X", "inf", "nan", [], {}, 1e400, float("nan")]
 LIMITS: list[tuple[str, list[Any]]] = [
     ("memory_bytes", [1.5, 1 << 63, "1.5B", "9999999T"]),

@@ -18,6 +18,7 @@ from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
+from sandboxd.errors import StdinClosed
 from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
@@ -67,6 +68,26 @@ class World:
 
 
 @dataclass
+class FakeInput:
+    """Takes two bytes at a time while it has room, and breaks when told so."""
+
+    taken: bytes = b""
+    is_terminal: bool = False
+    is_broken: bool = False
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end_character(self) -> bytes:
+        return b"\x04"
+
+    async def write(self, data: memoryview) -> int:
+        await self.room.wait()
+        if self.is_broken:
+            raise StdinClosed("cannot write to standard input: nobody reads it any more")
+        self.taken += data[:2]
+        return len(data[:2])
+
+
+@dataclass
 class FakeShim:
     """Ends when a test says so, or when it is killed."""
 
@@ -76,6 +97,7 @@ class FakeShim:
     evidence_directory: str = ""
     pidfd: int = -1
     frozen: bool = False
+    stdin: FakeInput | None = None
     orders: list[str] = field(default_factory=list)
     end: asyncio.Future[Facts | None] = field(default_factory=asyncio.Future)
 
@@ -102,6 +124,16 @@ class FakeShim:
 
     async def thaw(self) -> None:
         self.frozen = False
+
+    async def input(self) -> FakeInput | None:
+        return self.stdin
+
+    async def close_input(self) -> None:
+        self.stdin = None
+        self.orders.append("close_input")
+
+    async def resize(self, rows: int, cols: int) -> None:
+        self.orders.append(f"resize {rows} {cols}")
 
     async def ended(self) -> Facts | None:
         return await asyncio.shield(self.end)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open input, terminals and followed output outlive their daemon."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.contract.probes import output, path_of, printed, start
+from tests.harness import Daemon, running_daemon
+
+WAYS = ("stop", "kill")
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
+        yield running
+
+
+def restart(daemon: Daemon, way: str) -> None:
+    if way == "stop":
+        assert daemon.stop() == 0
+    else:
+        daemon.kill()
+    daemon.start()
+
+
+def feed(daemon: Daemon, running: Any, data: bytes) -> None:
+    assert daemon.ok("POST", f"{path_of(running)}/stdin", data) == {"written_bytes": len(data)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_input_stays_open_and_what_was_taken_arrives(daemon: Daemon, way: str) -> None:
+    made = daemon.create()
+    running = start(daemon, made, "mkfifo go; echo made; read x < go; exec cat", stdin_open=True)
+    printed(daemon, running, b"made\n")
+    # Taken, though nobody has read it, by the time the daemon ends.
+    feed(daemon, running, b"x" * 60_000)
+    restart(daemon, way)
+    daemon.execute(made["id"], "echo > go")
+    feed(daemon, running, b"after")
+    printed(daemon, running, b"after")
+    assert daemon.ok("GET", path_of(running))["status"] == "RUNNING"
+    assert daemon.request("POST", f"{path_of(running)}/stdin/close").status == 204
+    ended = daemon.wait(running)
+    assert (ended["status"], ended["exit_code"]) == ("EXITED", 0)
+    assert output(daemon, running) == b"made\n" + b"x" * 60_000 + b"after"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_terminal_outlives_its_daemon(daemon: Daemon, way: str) -> None:
+    made = daemon.create()
+    script = (
+        "trap 'stty size; told=1' WINCH; echo up; while :; do told=; if read x; then echo got $x; "
+        'elif [ -z "$told" ]; then echo end; exit; fi; done'
+    )
+    running = start(daemon, made, script, tty={"rows": 3, "cols": 4})
+    printed(daemon, running, b"up\r\n")
+    feed(daemon, running, b"one\n")
+    printed(daemon, running, b"got one\r\n")
+    restart(daemon, way)
+    feed(daemon, running, b"two\n")
+    printed(daemon, running, b"got two\r\n")
+    body = {"rows": 5, "cols": 6}
+    assert daemon.request("POST", f"{path_of(running)}/resize", body).status == 204
+    printed(daemon, running, b"5 6\r\n")
+    assert daemon.request("POST", f"{path_of(running)}/stdin/close").status == 204
+    printed(daemon, running, b"end\r\n")
+    assert daemon.wait(running)["exit_code"] == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_follower_goes_on_at_the_next_daemon(daemon: Daemon, way: str) -> None:
+    made = daemon.create()
+    count = "n=0; while [ $n -lt 100 ]; do echo $n; n=$((n + 1)); sleep 0.05; done"
+    running = start(daemon, made, count)
+    taken = b""
+    with daemon.stream(f"{path_of(running)}/output?follow=true") as answer:
+        while b"20\n" not in taken:
+            taken += answer.readline()
+        if way == "stop":
+            assert daemon.stop() == 0
+        else:
+            daemon.kill()
+        # The end of the daemon does not look like the end of the output.
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)) as broken:
+            answer.read()
+        if isinstance(broken.value, http.client.IncompleteRead):
+            taken += broken.value.partial
+    daemon.start()
+    target = f"{path_of(running)}/output?follow=true&offset={len(taken)}"
+    with daemon.stream(target) as answer:
+        taken += answer.read()
+    assert taken == b"".join(b"%d\n" % n for n in range(100))
+
+
+def test_a_writer_that_waits_is_told_how_far_it_came_when_the_daemon_stops(daemon: Daemon) -> None:
+    made = daemon.create()
+    script = "dd bs=1 count=3 2>/dev/null; exec sleep 300"
+    running = start(daemon, made, script, stdin_open=True)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(daemon.request, "POST", f"{path_of(running)}/stdin", b"x" * 500_000)
+        printed(daemon, running, b"xxx")
+        assert daemon.stop() == 0
+        answer = sent.result()
+    assert (answer.status, answer.code) == (503, "DRAINING")
+    assert 3 <= answer.json["error"]["details"]["written_bytes"] < 100_000
+    daemon.start()
+
+
+def test_no_descriptor_is_left_behind(daemon: Daemon) -> None:
+    made = daemon.create()
+    assert daemon.process is not None
+    directory = f"/proc/{daemon.process.pid}/fd"
+
+    def once() -> None:
+        for body in ({"stdin_open": True}, {"tty": {"rows": 2, "cols": 2}}):
+            running = start(daemon, made, ["cat"], **body)
+            feed(daemon, running, b"line\n")
+            printed(daemon, running, b"line")
+            daemon.request("POST", f"{path_of(running)}/stdin/close")
+            daemon.wait(running)
+
+    once()
+    before = len(os.listdir(directory))
+    for _ in range(20):
+        once()
+    assert len(os.listdir(directory)) <= before + 1
