@@ -26,6 +26,7 @@ COMMANDS = {
     "logs": "show what an execution printed, or prints",
     "kill": "end an execution, or send it a signal",
     "inspect": "show all about a sandbox or an execution",
+    "cp": "copy files and directories into a sandbox or out of it",
     "suspend": "freeze every process in sandboxes",
     "resume": "let suspended sandboxes go on",
     "update": "change a sandbox's limits, live",

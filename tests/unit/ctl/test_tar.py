@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories as tar streams: whole both ways, and nothing outside is ever touched."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandboxd.ctl.tar import pack, unpack
+from sandboxd.errors import InvalidRequest
+
+
+def pieces(data: bytes, size: int = 700) -> Iterator[bytes]:
+    return (data[begin : begin + size] for begin in range(0, len(data), size))
+
+
+def archive(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as made:
+        for info, data in members:
+            info.size = len(data)
+            made.addfile(info, io.BytesIO(data))
+    return target.getvalue()
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, target, 0o4755
+    return info
+
+
+def test_a_tree_comes_out_as_it_went_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "a/empty").mkdir(parents=True)
+    (source / "a/big").write_bytes(os.urandom(600_000))
+    (source / "a/ü\udcff").write_bytes(b"")
+    (source / ("long" * 60)).write_text("x")
+    (source / "a/run").write_text("#!/bin/sh")
+    (source / "a/run").chmod(0o755)
+    (source / "link").symlink_to("a/big")
+    (source / "loop").symlink_to("..")
+    with socket.socket(socket.AF_UNIX) as left_out:
+        left_out.bind(str(source / "socket"))
+    target.mkdir()
+    unpack(pieces(b"".join(pack(str(source)))), str(target))
+    assert "socket: neither" in capsys.readouterr().err
+    for parent, directories, files in os.walk(source):
+        there = target / Path(parent).relative_to(source)
+        for name in {*directories, *files} - {"socket", "loop"}:
+            made, original = there / name, Path(parent, name)
+            assert made.is_symlink() == original.is_symlink()
+            assert made.is_file() == original.is_file()
+            if original.is_file():
+                assert made.read_bytes() == original.read_bytes()
+                assert made.stat().st_mode == original.stat().st_mode
+    assert not (target / "loop").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x"])
+def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    with pytest.raises(InvalidRequest, match="leads out"):
+        unpack(pieces(archive((member(name), b"x"))), str(target))
+    assert [path.name for path in tmp_path.rglob("*")] == ["target"]
+
+
+def test_no_link_of_the_archive_is_ever_written_through(tmp_path: Path) -> None:
+    target, outside = tmp_path / "target", tmp_path / "outside"
+    target.mkdir()
+    outside.mkdir()
+    evil = archive(
+        (member("out", tarfile.SYMTYPE, str(outside)), b""),
+        (member("out/file"), b"x"),
+        (member("up", tarfile.SYMTYPE, "../outside"), b""),
+        (member("up/file"), b"x"),
+        (member("dev", tarfile.CHRTYPE), b""),
+        (member("hard", tarfile.LNKTYPE, "/etc/passwd"), b""),
+        (member("good", tarfile.SYMTYPE, "out/file"), b""),
+    )
+    unpack(pieces(evil), str(target))
+    assert list(outside.iterdir()) == []
+    assert (target / "good").readlink() == Path("out/file")
+    assert {path.name for path in target.iterdir()} == {"out", "up", "good"}
+    assert (target / "out/file").read_bytes() == b"x"
+    assert (target / "out/file").stat().st_mode & 0o7000 == 0
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="cannot unpack"):
+        unpack(pieces(b"x" * 2000), str(tmp_path))
+    whole = archive((member("file"), bytes(5000)))
+    with pytest.raises(InvalidRequest, match="cannot unpack"):
+        unpack(pieces(whole[:2000]), str(tmp_path))
