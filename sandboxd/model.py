@@ -195,6 +195,40 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Pressure:
+    """Shares of the last 10, 60 and 300 seconds, and all time, in which somebody waited (some) or
+    nobody got on (full): the kernel's Documentation/accounting/psi.rst."""
+
+    some_percent: tuple[float, float, float]
+    some_seconds: float
+    full_percent: tuple[float, float, float] | None = None
+    full_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxUsage:
+    """What a sandbox uses now and has used; None where this host cannot know.
+
+    of_running_only: CPU time and IO are of running executions; those that ended come on top.
+    """
+
+    memory_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    memory_anon_bytes: int | None = None
+    memory_file_bytes: int | None = None
+    swap_bytes: int | None = None
+    cpu_seconds: float | None = None
+    cpu_throttled_seconds: float | None = None
+    pids: int | None = None
+    pids_peak: int | None = None
+    io_read_bytes: int | None = None
+    io_written_bytes: int | None = None
+    disk_bytes: int | None = None
+    pressure: Mapping[str, Pressure] | None = None
+    of_running_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How an execution ended, for the program's sake."""
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandboxd.model import (
@@ -22,6 +22,7 @@ from sandboxd.model import (
     LimitOwner,
     Outcome,
     OutputSummary,
+    SandboxUsage,
     Usage,
 )
 
@@ -127,6 +128,31 @@ def usage(facts: Facts) -> Usage:
         io_written_bytes=counters.get("io_written"),
         oom_kills=counters.get("oom_kill"),
         pids_denied=_pids_denied(facts),
+    )
+
+
+def with_ended(used: SandboxUsage, ended: Iterable[Usage], *, are_all: bool) -> SandboxUsage:
+    """A sandbox's usage with that of its ended executions; are_all: else the sums are unknown."""
+    records = list(ended)
+
+    def total(running: float | None, name: str) -> Any:
+        values = [getattr(one, name) for one in records]
+        if running is None or not are_all or None in values:
+            return None
+        return running + sum(values)
+
+    def highest(known: int | None, name: str) -> int | None:
+        values = [getattr(one, name) for one in records]
+        return None if known is None else max([known, *(v for v in values if v is not None)])
+
+    return replace(
+        used,
+        cpu_seconds=total(used.cpu_seconds, "cpu_seconds"),
+        io_read_bytes=total(used.io_read_bytes, "io_read_bytes"),
+        io_written_bytes=total(used.io_written_bytes, "io_written_bytes"),
+        memory_peak_bytes=highest(used.memory_peak_bytes, "memory_peak_bytes"),
+        pids_peak=highest(used.pids_peak, "pids_peak"),
+        of_running_only=False,
     )
 
 

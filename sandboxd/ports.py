@@ -16,6 +16,7 @@ from sandboxd.model import (
     Execution,
     Limits,
     Sandbox,
+    SandboxUsage,
     SchemeName,
 )
 from sandboxd.outcome import Facts
@@ -225,6 +226,10 @@ class Scheme(Protocol):
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
         """Bytes the sandbox uses now; None where this host cannot know."""
+        ...
+
+    async def usage(self, sandbox: Sandbox) -> SandboxUsage:
+        """What the sandbox uses and has used."""
         ...
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:

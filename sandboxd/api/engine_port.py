@@ -9,7 +9,14 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
 from sandboxd.engine.events import Events
-from sandboxd.engine.requests import ExecutionRequest, HostReport, Progress, SandboxRequest
+from sandboxd.engine.life import Counters
+from sandboxd.engine.requests import (
+    ExecutionRequest,
+    HostReport,
+    Progress,
+    SandboxReport,
+    SandboxRequest,
+)
 from sandboxd.file_ports import SandboxFiles
 from sandboxd.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
 
@@ -32,6 +39,11 @@ class Engine(Protocol):
         """What happened lately; `owner_uid` says who may see it."""
         ...
 
+    @property
+    def counters(self) -> Counters:
+        """Sums over all callers."""
+        ...
+
     def host(self) -> HostReport:
         """What this host can do, and how much of it is taken."""
         ...
@@ -46,6 +58,10 @@ class Engine(Protocol):
 
     def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
         """All the caller may see."""
+        ...
+
+    async def usage(self, caller: Caller, ref: str) -> SandboxReport:
+        """What it uses and has used."""
         ...
 
     async def change_sandbox(

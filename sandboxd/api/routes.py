@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from sandboxd.api.engine_port import Engine
 from sandboxd.api.responses import Reply
+from sandboxd.api.seen import Seen
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
 from sandboxd.entries import clean_path
@@ -54,6 +55,7 @@ class Call(Generic[B, Q]):
     request: web.BaseRequest
     request_id: str
     origin: Origin
+    seen: Seen
     # In the sandbox's home; b"" is the home itself.
     path: bytes = b""
 

@@ -8,7 +8,7 @@ from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.model import LimitChanges
-from sandboxd.wire.answers import SandboxAnswer, SandboxList
+from sandboxd.wire.answers import MetricsAnswer, SandboxAnswer, SandboxList
 from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing, SandboxesQuery
 
 
@@ -53,6 +53,18 @@ async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
 async def get_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """One sandbox."""
     return Reply(200, SandboxAnswer.of(call.engine.get_sandbox(call.caller, call.sandbox)))
+
+
+async def get_metrics(call: Call[Nothing, Nothing]) -> Reply:
+    """What it uses and has used."""
+    report = await call.engine.usage(call.caller, call.sandbox)
+    answer = MetricsAnswer.of(
+        report.sandbox,
+        report.usage,
+        running=report.executions_running,
+        total=report.executions_total,
+    )
+    return Reply(200, answer)
 
 
 async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:

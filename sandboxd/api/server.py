@@ -20,11 +20,13 @@ from sandboxd.api.engine_port import Engine
 from sandboxd.api.peer import NOBODY
 from sandboxd.api.responses import Reply, Sent, error_response, internal_error, send_reply
 from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters, path_parameter
+from sandboxd.api.seen import Seen
 from sandboxd.api.table import ROUTES
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
 from sandboxd.errors import (
     AccessDenied,
+    InternalError,
     InvalidRequest,
     MethodNotAllowed,
     RouteNotFound,
@@ -105,6 +107,7 @@ class Api:
         self._engine = engine
         self._work = work
         self._replays = once
+        self._seen = Seen()
         self._admin_gids = frozenset(admin_gids)
         self._document: bytes | None = None
 
@@ -114,21 +117,26 @@ class Api:
         assert isinstance(connection, Connection)
         connection.request_started()
         request_id = new_id()
+        begun = asyncio.get_running_loop().time()
         peer = connection.peer
         if peer is not None:
             ASKED.set(Asked(request_id, peer.uid, peer.pid))
         try:
             response = await self._respond(request, connection, request_id)
         except SandboxdError as exc:
+            self._seen.refusal(exc.code)
             response = error_response(exc, request_id)
         except ConnectionError:
             raise
         except Exception as exc:
+            self._seen.refusal(InternalError.code)
             response = internal_error(exc, request_id, f"{request.method} {_path(request)}")
         finally:
             connection.request_finished()
         if not response.prepared:
             response.headers.setdefault("X-Request-Id", request_id)
+        took = asyncio.get_running_loop().time() - begun
+        self._seen.answer(request.method, response.status, took)
         _log(request, connection, response.status, request_id)
         return response
 
@@ -156,6 +164,7 @@ class Api:
             request_id=request_id,
             origin=Origin(request_id),
             path=below,
+            seen=self._seen,
         )
         key = request.headers.get(replays.HEADER)
         if key is not None and request.method == "POST":

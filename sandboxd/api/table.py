@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from sandboxd import errors
-from sandboxd.api import events, executions, files, host, inputs, output, sandboxes
+from sandboxd.api import events, executions, files, host, inputs, metrics, output, sandboxes
 from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
 from sandboxd.wire import answers
 from sandboxd.wire import files as f
@@ -78,6 +78,11 @@ ROUTES: tuple[AnyRoute, ...] = (
         "GET", _SANDBOX, sandboxes.get_sandbox, "Read a sandbox",
         body=r.Nothing, query=r.Nothing, answer=answers.SandboxAnswer,
         statuses={200: "the sandbox"}, errors=(errors.SandboxNotFound,),
+    ),
+    Route(
+        "GET", f"{_SANDBOX}/metrics", sandboxes.get_metrics, "What a sandbox uses and has used",
+        body=r.Nothing, query=r.Nothing, answer=answers.MetricsAnswer,
+        statuses={200: "null where this host cannot know"}, errors=(errors.SandboxNotFound,),
     ),
     Route(
         "PATCH", _SANDBOX, sandboxes.change_sandbox,
@@ -235,6 +240,12 @@ ROUTES: tuple[AnyRoute, ...] = (
         "GET", "/v1/host", host.get_host, "What this host can do, and how much of it is taken",
         body=r.Nothing, query=r.Nothing, answer=host_answers.HostAnswer,
         statuses={200: "the host"},
+    ),
+    Route(
+        "GET", "/metrics", metrics.get_metrics, "Sums over all that the caller may see",
+        body=r.Nothing, query=r.Nothing, answer=None,
+        statuses={200: "Prometheus text format 0.0.4; admins see the daemon's own counters, too"},
+        raw_type="text/plain",
     ),
     Route(
         "GET", "/healthz", host.health, "Whether the daemon answers, and what holds limits here",

@@ -13,12 +13,14 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import file_use
+from sandboxd.engine.life import Counters
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import (
     ExecutionRequest,
     HostReport,
     Origin,
     Progress,
+    SandboxReport,
     SandboxRequest,
 )
 from sandboxd.engine.sandboxes import Sandboxes
@@ -32,8 +34,10 @@ from sandboxd.model import (
     LimitChanges,
     OutputSummary,
     Sandbox,
+    SandboxUsage,
     TerminalSize,
 )
+from sandboxd.outcome import with_ended
 
 
 class Engine:
@@ -76,6 +80,22 @@ class Engine:
     def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
         """All that the caller may see, oldest first."""
         return [live.sandbox for live in self._context.registry.visible(caller)]
+
+    async def usage(self, caller: Caller, ref: str) -> SandboxReport:
+        """What it uses and has used. Raises SandboxNotFound."""
+        live = self._context.registry.find(caller, ref)
+        used = SandboxUsage()
+        if not live.is_over:
+            used = await self._context.scheme.usage(live.sandbox)
+        if used.of_running_only:
+            ended = [one.execution.usage for one in live.executions.values() if one.shim is None]
+            used = with_ended(used, ended, are_all=not live.has_pruned)
+        return SandboxReport(
+            sandbox=live.sandbox,
+            usage=used,
+            executions_running=len(live.running()),
+            executions_total=len(live.executions),
+        )
 
     async def change_sandbox(
         self,
@@ -235,6 +255,11 @@ class Engine:
     def events(self) -> Events:
         """What happened lately; `owner_uid` says who may see it."""
         return self._context.life.events
+
+    @property
+    def counters(self) -> Counters:
+        """Sums over all callers since this daemon started."""
+        return self._context.life.counters
 
     # -- files
 

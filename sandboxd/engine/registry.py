@@ -56,6 +56,7 @@ class LiveSandbox:
     settled: asyncio.Condition = field(default_factory=asyncio.Condition)
     suspended_monotonic: float | None = None
     release: asyncio.Task[None] | None = None
+    has_pruned: bool = False
 
     @property
     def is_over(self) -> bool:

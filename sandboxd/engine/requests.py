@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandboxd.levels import Offers
-from sandboxd.model import Bind, Command, EnforcedBy, Enforcement, LimitChanges, Limits, SchemeName
+from sandboxd.model import (
+    Bind,
+    Command,
+    EnforcedBy,
+    Enforcement,
+    LimitChanges,
+    Limits,
+    Sandbox,
+    SandboxUsage,
+    SchemeName,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,16 @@ class Progress:
     """How much of an input was written so far."""
 
     written_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxReport:
+    """What a sandbox uses and has used, and its executions whose records are kept."""
+
+    sandbox: Sandbox
+    usage: SandboxUsage
+    executions_running: int
+    executions_total: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ class Upkeep:
             count -= 1
             kept_bytes -= _output_bytes(running)
             del live.executions[running.execution.id]
+            live.has_pruned = True
             await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
 
 

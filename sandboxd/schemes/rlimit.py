@@ -15,7 +15,15 @@ from dataclasses import replace
 
 from sandboxd.errors import SandboxdError
 from sandboxd.isolation.uids import kill_processes
-from sandboxd.model import Enforcement, Execution, Limits, Sandbox, SandboxState, SchemeName
+from sandboxd.model import (
+    Enforcement,
+    Execution,
+    Limits,
+    Sandbox,
+    SandboxState,
+    SandboxUsage,
+    SchemeName,
+)
 from sandboxd.ports import Shim
 from sandboxd.schemes import supervised
 from sandboxd.schemes.supervised import Powers
@@ -150,6 +158,12 @@ class RlimitScheme:
     def memory_current(self, sandbox: Sandbox) -> int | None:
         """As the supervisor would judge it."""
         return self._supervisor.memory_now(sandbox.id) if self._powers.is_supervised else None
+
+    async def usage(self, sandbox: Sandbox) -> SandboxUsage:
+        """As the supervisor counts it. What anonymous pages, files and swap are of it, it does not
+        know."""
+        found = await self._supervisor.usage(sandbox.id) if self._powers.is_supervised else None
+        return SandboxUsage(of_running_only=True) if found is None else SandboxUsage(**found)
 
     async def upkeep(self) -> None:
         """See that the supervisor lives, in case its keeper died as well."""

@@ -16,6 +16,7 @@ from functools import partial
 
 from sandboxd.cgroup import counters, host
 from sandboxd.cgroup.limits import parse_io_max
+from sandboxd.cgroup.usage import usage_of
 from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
 from sandboxd.model import (
     SCOPE_LIMITS,
@@ -24,6 +25,7 @@ from sandboxd.model import (
     Execution,
     Limits,
     Sandbox,
+    SandboxUsage,
     SchemeName,
 )
 from sandboxd.names import UnitNames
@@ -260,6 +262,11 @@ class SystemdScheme:
         """See Scheme."""
         directory = self._slices.directory(self.sandbox_unit(sandbox.id))
         return counters.read_number(directory, "memory.current")
+
+    async def usage(self, sandbox: Sandbox) -> SandboxUsage:
+        """See Scheme. A shim for each execution is a task of its slice, and no program's."""
+        place = self._slices.place(sandbox.id)
+        return usage_of(place.directory, shims=len(place.scopes))
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """See Scheme."""

@@ -117,6 +117,14 @@ class SupervisorClient:
             return used
         return None
 
+    async def usage(self, sandbox: str) -> dict[str, Any] | None:
+        """Fields of a SandboxUsage, by a look of this moment; None where nobody answers."""
+        with suppress(SupervisorUnreachable):
+            answer = await self._ask_once({"op": "usage", "sandbox": sandbox})
+            found: dict[str, Any] | None = answer.get("usage")
+            return found
+        return None
+
     async def _ask_once(self, order: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         async with self._lock:

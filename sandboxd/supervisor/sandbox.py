@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 from sandboxd.supervisor import pace
 from sandboxd.supervisor.execution import Execution
@@ -51,6 +52,10 @@ class Sandbox:
         self._bytes_per_second = 0.0
         self._idle_period = pace.LONGEST_SECONDS
         self._looked_at = now
+        # Whether it was never anybody else's: else sums and peaks are not known from its start.
+        self.is_whole = False
+        self._memory_peak = self._pids_peak = 0
+        self._throttled_seconds = 0.0
         self.follow(state)
 
     def follow(self, state: State) -> list[Execution]:
@@ -98,6 +103,27 @@ class Sandbox:
         else:
             execution.meet(process, self.state.uid)
 
+    def usage(self) -> dict[str, Any]:
+        """By the last look; None for what is not known. CPU time and IO: of running executions."""
+        running = [execution.report() for execution in self.executions.values()]
+        reads_io = self._abilities.reads_io
+        whole = self.is_whole
+        return {
+            "memory_bytes": self._gauge.used_bytes,
+            "memory_peak_bytes": self._memory_peak if whole else None,
+            "cpu_seconds": sum(report["cpu_seconds"] or 0.0 for report in running),
+            "cpu_throttled_seconds": self._throttled_seconds if whole else None,
+            "pids": self._threads,
+            "pids_peak": self._pids_peak if whole else None,
+            "io_read_bytes": sum(r["io_read"] or 0 for r in running) if reads_io else None,
+            "io_written_bytes": sum(r["io_written"] or 0 for r in running) if reads_io else None,
+            "of_running_only": True,
+        }
+
+    @property
+    def _threads(self) -> int:
+        return sum(one.threads for one in self._groups())
+
     def kill(self) -> None:
         """SIGKILL to everybody."""
         self._signal_all(signal.SIGKILL)
@@ -134,6 +160,10 @@ class Sandbox:
         self._throttle.advance(now, Gains() if self.state.suspended else gains)
         before = self._gauge.used_bytes
         self._judge_memory()
+        self._memory_peak = max(self._memory_peak, self._gauge.used_bytes)
+        self._pids_peak = max(self._pids_peak, self._threads)
+        if self._stopped and not self.state.suspended:
+            self._throttled_seconds += elapsed
         self._bytes_per_second = (self._gauge.used_bytes - before) / max(elapsed, pace.GRID_SECONDS)
         self._judge_times()
         for execution in self.executions.values():

@@ -64,7 +64,9 @@ class Server:
         self._abilities: Abilities = prepare()
         self._host = shared.HostGauge()
         self._memfd_device = shared.memfd_device()
+        self._is_new = True
         self._upkeep(time.monotonic())
+        self._is_new = False
         doorbell = Doorbell(os.path.join(self._runtime, SOCKET_NAME), self._obey)
         gc.collect()
         gc.freeze()
@@ -145,7 +147,9 @@ class Server:
             if sandbox is not None:
                 self._roll.remove(sandbox, now)
         elif sandbox is None:
-            self._roll.add(Sandbox(state, self._directory, self._abilities, self._hand))
+            made = Sandbox(state, self._directory, self._abilities, self._hand)
+            made.is_whole = not state.executions and not self._is_new
+            self._roll.add(made)
         else:
             for execution in sandbox.follow(state):
                 self._roll.drop(execution, now)
@@ -171,6 +175,10 @@ class Server:
                 self._roll.take_in(time.monotonic())
                 self._look_at(sandbox, time.monotonic(), self._memfd_device)
                 return {"ok": True, "used_bytes": sandbox.used_bytes}
+            case "usage" if sandbox is not None:
+                self._roll.take_in(time.monotonic())
+                self._look_at(sandbox, time.monotonic(), self._memfd_device)
+                return {"ok": True, "usage": sandbox.usage()}
             case "kill" if sandbox is not None:
                 sandbox.kill()
             case "sweep" if sandbox is not None and not sandbox.executions:

@@ -21,8 +21,10 @@ from sandboxd.model import (
     LimitOwner,
     Network,
     OutputSummary,
+    Pressure,
     Sandbox,
     SandboxState,
+    SandboxUsage,
     SchemeName,
 )
 
@@ -124,6 +126,114 @@ class SandboxAnswer(Answer):
             created_at=sandbox.created_at,
             expires_at=sandbox.expires_at,
             last_used_at=sandbox.last_used_at,
+        )
+
+
+class MemoryMetrics(Answer):
+    """Bytes; anon, file (page cache and files in memory) and swap are parts of it."""
+
+    current_bytes: int | None
+    peak_bytes: int | None
+    anon_bytes: int | None
+    file_bytes: int | None
+    swap_bytes: int | None
+
+
+class CpuMetrics(Answer):
+    """Used so far, and stood still for the limit's sake."""
+
+    seconds: float | None
+    throttled_seconds: float | None
+
+
+class PidsMetrics(Answer):
+    """Processes and threads of programs."""
+
+    current: int | None
+    peak: int | None
+
+
+class IoMetrics(Answer):
+    """Bytes from and to block devices so far."""
+
+    read_bytes: int | None
+    written_bytes: int | None
+
+
+class DiskMetrics(Answer):
+    """Home and /tmp."""
+
+    used_bytes: int | None
+
+
+class PressureMetrics(Answer):
+    """Shares of time in which somebody waited (some) or nobody got on (full)."""
+
+    some_avg10_percent: float
+    some_avg60_percent: float
+    some_avg300_percent: float
+    some_total_seconds: float
+    full_avg10_percent: float | None
+    full_avg60_percent: float | None
+    full_avg300_percent: float | None
+    full_total_seconds: float | None
+
+    @classmethod
+    def of(cls, pressure: Pressure) -> PressureMetrics:
+        """The answer about one resource."""
+        some, full = pressure.some_percent, pressure.full_percent or (None, None, None)
+        return cls(
+            some_avg10_percent=some[0],
+            some_avg60_percent=some[1],
+            some_avg300_percent=some[2],
+            some_total_seconds=pressure.some_seconds,
+            full_avg10_percent=full[0],
+            full_avg60_percent=full[1],
+            full_avg300_percent=full[2],
+            full_total_seconds=pressure.full_seconds,
+        )
+
+
+class ExecutionMetrics(Answer):
+    """Executions whose records are kept."""
+
+    running: int
+    total: int
+
+
+class MetricsAnswer(Answer):
+    """What a sandbox uses and has used; null where this host cannot know."""
+
+    sandbox_id: str
+    memory: MemoryMetrics
+    cpu: CpuMetrics
+    pids: PidsMetrics
+    io: IoMetrics
+    disk: DiskMetrics
+    pressure: dict[str, PressureMetrics] | None
+    executions: ExecutionMetrics
+
+    @classmethod
+    def of(cls, sandbox: Sandbox, used: SandboxUsage, *, running: int, total: int) -> MetricsAnswer:
+        """The answer about `sandbox` as it is now."""
+        pressure = used.pressure
+        return cls(
+            sandbox_id=sandbox.id,
+            memory=MemoryMetrics(
+                current_bytes=used.memory_bytes,
+                peak_bytes=used.memory_peak_bytes,
+                anon_bytes=used.memory_anon_bytes,
+                file_bytes=used.memory_file_bytes,
+                swap_bytes=used.swap_bytes,
+            ),
+            cpu=CpuMetrics(seconds=used.cpu_seconds, throttled_seconds=used.cpu_throttled_seconds),
+            pids=PidsMetrics(current=used.pids, peak=used.pids_peak),
+            io=IoMetrics(read_bytes=used.io_read_bytes, written_bytes=used.io_written_bytes),
+            disk=DiskMetrics(used_bytes=used.disk_bytes),
+            pressure=None
+            if pressure is None
+            else {name: PressureMetrics.of(one) for name, one in pressure.items()},
+            executions=ExecutionMetrics(running=running, total=total),
         )
 
 

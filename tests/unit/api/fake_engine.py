@@ -13,10 +13,12 @@ from datetime import UTC, datetime, timedelta
 
 from sandboxd.api.engine_port import Stream
 from sandboxd.engine.events import Events
+from sandboxd.engine.life import Counters
 from sandboxd.engine.requests import (
     ExecutionRequest,
     HostReport,
     Progress,
+    SandboxReport,
     SandboxRequest,
 )
 from sandboxd.errors import (
@@ -42,8 +44,10 @@ from sandboxd.model import (
     Network,
     Outcome,
     OutputSummary,
+    Pressure,
     Sandbox,
     SandboxState,
+    SandboxUsage,
     SchemeName,
     TerminalSize,
     Usage,
@@ -96,6 +100,7 @@ class FakeEngine:
         self.followers: dict[str, list[asyncio.Event]] = {}
         self._ticks = 0
         self.events = Events()
+        self.counters = Counters()
 
     @property
     def is_ready(self) -> bool:
@@ -170,6 +175,12 @@ class FakeEngine:
 
     def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
         return [box for box in self.sandboxes.values() if caller.may_see(box.owner_uid)]
+
+    async def usage(self, caller: Caller, ref: str) -> SandboxReport:
+        sandbox = self.get_sandbox(caller, ref)
+        pressure = {"cpu": Pressure((1.5, 0.0, 0.0), 2.0)}
+        used = SandboxUsage(memory_bytes=1 << 20, cpu_seconds=0.5, pressure=pressure)
+        return SandboxReport(sandbox, used, executions_running=0, executions_total=1)
 
     async def change_sandbox(
         self,

@@ -28,6 +28,7 @@ from sandboxd.model import (
     Limits,
     OutputSummary,
     Sandbox,
+    SandboxUsage,
     SchemeName,
 )
 from sandboxd.outcome import Facts
@@ -51,6 +52,7 @@ class World:
         self.shims: dict[str, FakeShim] = {}
         self.seconds = 1000.0
         self.memory_used: int | None = None
+        self.usage = SandboxUsage()
 
     def call(self, name: str) -> None:
         """Write a call down; break if it is the one that shall."""
@@ -241,6 +243,9 @@ class FakeScheme:
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
         return self._world.memory_used
+
+    async def usage(self, sandbox: Sandbox) -> SandboxUsage:
+        return self._world.usage
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("kill_sandbox")
