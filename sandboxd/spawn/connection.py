@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.errors import InternalError, SandboxdError
+from sandboxd.pidfd import open_pidfd
 from sandboxd.spawn import records
 from sandboxd.spawn.packets import Packets
 
@@ -129,7 +130,7 @@ class SpawnerConnection:
         connection.setblocking(False)
         try:
             connection.connect(self.path)
-            self._pidfd = os.pidfd_open(_listener_pid(connection))
+            self._pidfd = open_pidfd(_listener_pid(connection))
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError, ProcessLookupError):
             connection.close()
             return False

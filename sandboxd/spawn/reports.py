@@ -11,6 +11,7 @@ from typing import Any
 from sandboxd.isolation import seccomp
 from sandboxd.model import Isolation, OutputSummary
 from sandboxd.outcome import Facts
+from sandboxd.pidfd import open_pidfd
 from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records
 
@@ -95,7 +96,7 @@ def open_shim(start: dict[str, Any] | None) -> int | None:
     if start is None or start["boot_id"] != records.boot_id():
         return None
     try:
-        pidfd = os.pidfd_open(start["pid"])
+        pidfd = open_pidfd(start["pid"])
     except ProcessLookupError:
         return None
     try:

@@ -9,6 +9,8 @@ import resource
 import signal
 from contextlib import suppress
 
+from sandboxd.pidfd import open_pidfd
+
 # Descriptors kept for sockets and for looks that open and close.
 _SPARE_FDS = 256
 _kept_fds = 0
@@ -91,7 +93,7 @@ class Process:
     def signal(self, number: int) -> None:
         """Signal this process and no other that got its number since."""
         with suppress(ProcessLookupError, FileNotFoundError, PermissionError):
-            pidfd = os.pidfd_open(self.pid)
+            pidfd = open_pidfd(self.pid)
             try:
                 started = self.start_time
                 self.look()

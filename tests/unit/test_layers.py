@@ -39,7 +39,9 @@ DOORS = (
 
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {
-    "values": Layer(("errors", "quantity", "names", "model", "evidence", "logs", "entries"), ()),
+    "values": Layer(
+        ("errors", "quantity", "names", "model", "evidence", "logs", "entries", "pidfd"), ()
+    ),
     "decisions": Layer(
         ("policy", "levels", "binds", "outcome", "ports", "file_ports", "migrations"), ("values",)
     ),

@@ -34,7 +34,8 @@ WIRE = b"".join(from_server(frame(*message)) for message in MESSAGES)
 
 @given(st.lists(st.integers(0, len(WIRE)), max_size=6))
 def test_messages_in_any_pieces(cuts: list[int]) -> None:
-    parser, found = FrameParser(), []
+    parser = FrameParser()
+    found: list[Message] = []
     for begin, end in itertools.pairwise([0, *sorted(cuts), len(WIRE)]):
         found += parser.feed(WIRE[begin:end])
     assert found == MESSAGES
