@@ -361,6 +361,14 @@ class Store(Protocol):
         """Write whole or not at all. Raises HostDiskFull."""
         ...
 
+    async def save_draining(self, draining: bool) -> None:
+        """Whether the host takes no new work. Raises HostDiskFull."""
+        ...
+
+    async def load_draining(self) -> bool:
+        """What was saved last."""
+        ...
+
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Everything that is there; unreadable records are reported and set aside."""
         ...

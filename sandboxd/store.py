@@ -43,6 +43,7 @@ class DiskStore:
 
     def __init__(self, state_directory: str, clock: Clock) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
+        self._draining = os.path.join(state_directory, "draining")
         self._clock = clock
         self._boot = _boot_id()
         # The last word of two writers of one record has to be the newer one.
@@ -74,6 +75,14 @@ class DiskStore:
     def _moment(self) -> Record:
         wall = self._clock.now().timestamp()
         return {"boot": self._boot, "monotonic": self._clock.monotonic(), "wall": wall}
+
+    async def save_draining(self, draining: bool) -> None:
+        """Whether the host takes no new work. Raises HostDiskFull."""
+        await asyncio.to_thread(_set_marker, self._draining, draining)
+
+    async def load_draining(self) -> bool:
+        """What was saved last."""
+        return await asyncio.to_thread(os.path.exists, self._draining)
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Everything that is there."""
@@ -143,6 +152,18 @@ def _write(path: str, record: Record) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise host_lacks("cannot write a record", exc, path) from exc
+
+
+def _set_marker(path: str, there: bool) -> None:
+    """Make or remove an empty file."""
+    try:
+        if there:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    except OSError as exc:
+        raise host_lacks("cannot keep whether this host is drained", exc, path) from exc
 
 
 def _boot_id() -> str:

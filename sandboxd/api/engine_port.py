@@ -48,6 +48,10 @@ class Engine(Protocol):
         """What this host can do, and how much of it is taken."""
         ...
 
+    async def set_draining(self, *, draining: bool) -> HostReport:
+        """Take no new work, or take it again."""
+        ...
+
     async def create_sandbox(self, caller: Caller, request: SandboxRequest) -> Sandbox:
         """A new sandbox, ready."""
         ...

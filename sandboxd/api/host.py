@@ -40,7 +40,7 @@ async def health(call: Call[Nothing, Nothing]) -> Reply:
         enforcement=enforcement_answer(host.enforcement),
     )
     answer = HealthAnswer(
-        status="ok", version=host.version, ready=call.engine.is_ready, resource_control=control
+        status="ok", version=host.version, ready=host.ready, resource_control=control
     )
     return Reply(200, answer)
 
@@ -49,12 +49,27 @@ async def readiness(call: Call[Nothing, Nothing]) -> Reply:
     """The daemon takes work. Raises Draining while it does not."""
     if not call.engine.is_ready:
         raise Draining("cannot take work: sandboxd is not ready", details={"ready": False})
+    if call.engine.host().draining:
+        raise Draining("cannot take work: this host is being drained", details={"draining": True})
     return Reply(200, ReadyAnswer(ready=True))
 
 
 async def get_host(call: Call[Nothing, Nothing]) -> Reply:
     """What this host can do, and how much of it is taken."""
-    host = call.engine.host()
+    return Reply(200, _host_answer(call.engine.host()))
+
+
+async def drain(call: Call[Nothing, Nothing]) -> Reply:
+    """Take no new work; what runs goes on."""
+    return Reply(200, _host_answer(await call.engine.set_draining(draining=True)))
+
+
+async def undrain(call: Call[Nothing, Nothing]) -> Reply:
+    """Take work again."""
+    return Reply(200, _host_answer(await call.engine.set_draining(draining=False)))
+
+
+def _host_answer(host: HostReport) -> HostAnswer:
     capacity = CapacityAnswer(
         budget_bytes=host.budget_bytes,
         reserve_bytes=host.reserve_bytes,
@@ -68,10 +83,12 @@ async def get_host(call: Call[Nothing, Nothing]) -> Reply:
         levels={name.value: _offer(offer) for name, offer in host.offers.levels.items()},
         networks={name.value: _offer(offer) for name, offer in host.offers.networks.items()},
     )
-    answer = HostAnswer(
+    return HostAnswer(
         version=host.version,
         instance_id=host.instance_id,
         ready=host.ready,
+        draining=host.draining,
+        executions_running=host.executions_running,
         scheme=host.scheme,
         reason=host.reason,
         cgroup=_cgroup(host),
@@ -81,7 +98,6 @@ async def get_host(call: Call[Nothing, Nothing]) -> Reply:
         isolation=isolation,
         missing=list(host.missing),
     )
-    return Reply(200, answer)
 
 
 def _offer(offer: Offer) -> OfferAnswer:

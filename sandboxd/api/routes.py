@@ -39,6 +39,7 @@ class Access(enum.Enum):
 
     ANYONE = "anyone, also a peer whom the kernel does not name"
     CALLER = "any caller; what is not the caller's does not exist for it"
+    ADMIN = "root and members of the admin group"
 
 
 @dataclass(frozen=True, slots=True)

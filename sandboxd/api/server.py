@@ -191,7 +191,13 @@ class Api:
     def _authorize(self, route: AnyRoute, connection: Connection) -> Caller:
         peer = connection.peer
         if peer is not None:
-            return peer.as_caller(self._admin_gids)
+            caller = peer.as_caller(self._admin_gids)
+            if route.access is Access.ADMIN and not caller.is_admin:
+                raise AccessDenied(
+                    f"cannot let uid {caller.uid} do this: it is for admins",
+                    hint="call as root, or as a member of the admin group (SANDBOX_ADMIN_GROUP)",
+                )
+            return caller
         if route.access is Access.ANYONE:
             return NOBODY
         raise AccessDenied(

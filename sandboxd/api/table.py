@@ -248,6 +248,17 @@ ROUTES: tuple[AnyRoute, ...] = (
         raw_type="text/plain",
     ),
     Route(
+        "POST", "/v1/host/drain", host.drain, "Take no new work, over restarts too",
+        body=r.Nothing, query=r.Nothing, answer=host_answers.HostAnswer,
+        statuses={200: "the host; executions_running says what is still to end"},
+        errors=(errors.HostDiskFull,), access=Access.ADMIN,
+    ),
+    Route(
+        "POST", "/v1/host/undrain", host.undrain, "Take work again",
+        body=r.Nothing, query=r.Nothing, answer=host_answers.HostAnswer,
+        statuses={200: "the host"}, errors=(errors.HostDiskFull,), access=Access.ADMIN,
+    ),
+    Route(
         "GET", "/healthz", host.health, "Whether the daemon answers, and what holds limits here",
         body=r.Nothing, query=r.Nothing, answer=host_answers.HealthAnswer,
         statuses={200: "it does"}, access=Access.ANYONE,

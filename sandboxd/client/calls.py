@@ -48,6 +48,10 @@ class Client:
         """What the host can do."""
         return self._ask(routes.host())
 
+    def set_draining(self, *, draining: bool) -> Answer:
+        """Have the host take no new work, or take it again; the host."""
+        return self._ask(routes.set_draining(draining=draining))
+
     def create_sandbox(self, body: Mapping[str, Any]) -> Answer:
         """A new sandbox."""
         return self._ask(routes.create_sandbox(body))

@@ -29,6 +29,11 @@ def host() -> Request:
     return Request("GET", "/v1/host")
 
 
+def set_draining(*, draining: bool) -> Request:
+    """Have the host take no new work, or take it again."""
+    return Request("POST", f"/v1/host/{'drain' if draining else 'undrain'}")
+
+
 def create_sandbox(body: Body) -> Request:
     """A new sandbox."""
     return Request("POST", "/v1/sandboxes", body, has_key=True)

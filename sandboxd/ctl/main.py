@@ -32,6 +32,8 @@ COMMANDS = {
     "update": "change a sandbox's limits, live",
     "rm": "release sandboxes, with all that runs in them",
     "events": "show what happens, as it happens",
+    "drain": "have the host take no new work; what runs goes on",
+    "undrain": "have the host take work again",
     "doctor": "say what this host can enforce, by whom, and what is missing",
 }
 # Commands that end with another one's command line.

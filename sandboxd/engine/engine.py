@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 
@@ -39,6 +40,8 @@ from sandboxd.model import (
 )
 from sandboxd.outcome import with_ended
 
+_log = logging.getLogger(__name__)
+
 
 class Engine:
     """All sandboxes and executions of one daemon."""
@@ -52,6 +55,7 @@ class Engine:
 
     async def open(self) -> None:
         """Take over what an earlier daemon left, then begin to serve."""
+        self._context.registry.is_draining = await self._context.store.load_draining()
         await Adoption(self._context, self._sandboxes, self._executions).run()
         self._upkeep.start()
         self.is_ready = True
@@ -282,7 +286,9 @@ class Engine:
             instance_id=settings.instance_id,
             scheme=context.scheme.name,
             reason=context.scheme.reason,
-            ready=self.is_ready,
+            ready=self.is_ready and not context.registry.is_draining,
+            draining=context.registry.is_draining,
+            executions_running=context.registry.executions_running,
             budget_bytes=budget.total_bytes,
             reserve_bytes=budget.reserve_bytes,
             committed_bytes=committed,
@@ -295,6 +301,16 @@ class Engine:
             cgroup_detail=settings.cgroup_detail,
             missing=settings.missing,
         )
+
+    async def set_draining(self, *, draining: bool) -> HostReport:
+        """Take no new work (or take it again), over restarts too; what runs goes on.
+
+        Raises HostDiskFull.
+        """
+        await self._context.store.save_draining(draining)
+        self._context.registry.is_draining = draining
+        _log.warning("Draining: taking no new work" if draining else "Taking work again")
+        return self.host()
 
     def _made_before(self, caller: Caller, origin: Origin | None) -> LiveSandbox | None:
         if origin is None or not origin.is_retry:

@@ -126,6 +126,7 @@ class Executions:
     @asynccontextmanager
     async def _slot(self, live: LiveSandbox) -> AsyncIterator[None]:
         """A place among the sandbox's executions, refused while it is not ready for one."""
+        self._context.registry.check_takes_work()
         if live.sandbox.state is SandboxState.SUSPENDED:
             raise SandboxSuspended(
                 f"cannot start an execution: sandbox {live.sandbox.id} is suspended",

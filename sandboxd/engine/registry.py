@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandboxd.errors import ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
+from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, Execution, Sandbox, SandboxState
 from sandboxd.policy import Budget, CallerQuota
 from sandboxd.ports import Clock, Shim
@@ -96,11 +96,26 @@ class Registry:
     def __init__(self, budget: Budget, quota: CallerQuota | None = None) -> None:
         self.budget = budget
         self.quota = quota or CallerQuota()
+        self.is_draining = False
         self._sandboxes: dict[str, LiveSandbox] = {}
         self._reservations: list[tuple[int, int, str | None]] = []
 
     def __iter__(self) -> Iterator[LiveSandbox]:
         return iter(list(self._sandboxes.values()))
+
+    def check_takes_work(self) -> None:
+        """Raises Draining while an admin wants no new work here."""
+        if self.is_draining:
+            raise Draining(
+                "cannot take new work: this host is being drained",
+                hint="use another host, or ask an admin for `sandboxctl undrain`",
+                details={"draining": True},
+            )
+
+    @property
+    def executions_running(self) -> int:
+        """How many executions run or are about to."""
+        return sum(len(live.running()) + live.starting for live in self._sandboxes.values())
 
     def add(self, live: LiveSandbox) -> None:
         """From now on it can be found."""

@@ -82,6 +82,8 @@ class HostReport:
     scheme: SchemeName
     reason: str
     ready: bool
+    draining: bool
+    executions_running: int
     budget_bytes: int
     reserve_bytes: int
     committed_bytes: int

@@ -52,6 +52,7 @@ class Sandboxes:
     ) -> LiveSandbox:
         """Make a sandbox; on any error nothing of it is left."""
         context = self._context
+        context.registry.check_takes_work()
         limits = context.settings.policy.for_sandbox(request.limits)
         enforcement = context.scheme.enforcement(limits)
         check_required(request.require, request.require_by, enforcement)

@@ -69,6 +69,8 @@ class HostAnswer(Answer):
     version: str
     instance_id: str
     ready: bool
+    draining: bool = Field(description="an admin wants no new work here")
+    executions_running: int = Field(description="of all callers")
     scheme: SchemeName
     reason: str
     cgroup: CgroupAnswer

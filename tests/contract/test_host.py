@@ -20,6 +20,7 @@ ROUTES = {
     "/v1/sandboxes/{sandbox}/executions/{execution}/kill": {"post"},
     "/v1/sandboxes/{sandbox}/executions/{execution}/output": {"get"},
     "/v1/executions": {"get"}, "/v1/run": {"post"}, "/v1/host": {"get"},
+    "/v1/host/drain": {"post"}, "/v1/host/undrain": {"post"},
     "/healthz": {"get"}, "/readyz": {"get"},
 }  # fmt: skip
 

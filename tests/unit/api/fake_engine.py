@@ -99,6 +99,8 @@ class FakeEngine:
         self.unfollowed = asyncio.Event()
         self.followers: dict[str, list[asyncio.Event]] = {}
         self._ticks = 0
+        self.draining = False
+        self.executions_running = 0
         self.events = Events()
         self.counters = Counters()
 
@@ -112,7 +114,9 @@ class FakeEngine:
             instance_id="abcdefghijkl",
             scheme=SchemeName.SYSTEMD,
             reason="systemd is PID 1",
-            ready=self.ready,
+            ready=self.ready and not self.draining,
+            draining=self.draining,
+            executions_running=self.executions_running,
             budget_bytes=8 << 30,
             reserve_bytes=1 << 28,
             committed_bytes=1 << 30,
@@ -125,6 +129,10 @@ class FakeEngine:
             cgroup_detail="delegated",
             missing=(),
         )
+
+    async def set_draining(self, *, draining: bool) -> HostReport:
+        self.draining = draining
+        return self.host()
 
     def _enforcement(self) -> dict[str, Enforcement]:
         return {

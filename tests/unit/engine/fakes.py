@@ -368,6 +368,7 @@ class FakeStore:
         self._world = world
         self.sandboxes: dict[str, Sandbox] = {}
         self.executions: dict[str, Execution] = {}
+        self.draining = False
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("save_sandbox")
@@ -376,6 +377,12 @@ class FakeStore:
     async def save_execution(self, execution: Execution) -> None:
         self._world.call("save_execution")
         self.executions[execution.id] = execution
+
+    async def save_draining(self, draining: bool) -> None:
+        self.draining = draining
+
+    async def load_draining(self) -> bool:
+        return self.draining
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         return [

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl drain."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from sandboxd.client.calls import Client
+from sandboxd.ctl import exits
+from sandboxd.ctl.connect import connect
+from sandboxd.quantity import parse_seconds
+
+_LOOK_SECONDS = 0.5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    parser.add_argument("--wait", action="store_true", help="return once nothing runs any more")
+    parser.add_argument(
+        "--timeout", metavar="DURATION", type=parse_seconds,
+        help=f"wait at most so long, then exit with {exits.NO_CAPACITY}; the host stays drained",
+    )  # fmt: skip
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Have the host take no new work, and let what runs end."""
+    client = connect(arguments)
+    running = client.set_draining(draining=True)["executions_running"]
+    if not arguments.wait or not running:
+        return 0
+    exits.say(f"waiting for {running} executions to end")
+    left = _wait(client, arguments.timeout)
+    if left:
+        exits.say(f"{left} executions still run; the host stays drained")
+        return exits.NO_CAPACITY
+    return 0
+
+
+def _wait(client: Client, seconds: float | None) -> int:
+    """How many executions run after the wait."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        running = int(client.host()["executions_running"])
+        if not running or (deadline is not None and time.monotonic() >= deadline):
+            return running
+        # The executions may be others': there is no one end to wait for.
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl undrain."""
+
+from __future__ import annotations
+
+import argparse
+
+from sandboxd.ctl.connect import connect
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments: none."""
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Have the host take work again."""
+    connect(arguments).set_draining(draining=False)
+    return 0
