@@ -120,3 +120,9 @@ async def send(response: web.StreamResponse, data: bytes) -> None:
     """Write to a client that takes it. Raises TimeoutError when it does not."""
     async with asyncio.timeout(STALLED_SECONDS):
         await response.write(data)
+
+
+async def finish(response: web.StreamResponse) -> None:
+    """The end of the body. Raises TimeoutError too."""
+    async with asyncio.timeout(STALLED_SECONDS):
+        await response.write_eof()

@@ -40,6 +40,7 @@ _REQUEST_ID = {"X-Request-Id": {"schema": {"type": "string", "pattern": ID_PATTE
 # What any route can answer: they come from the layer around the handlers.
 _COMMON = (errors.InvalidRequest, errors.MethodNotAllowed, errors.InternalError)
 _BODY = (errors.RequestTooLarge, errors.UnsupportedMediaType)
+_WITHOUT_BODY = (101, 204)
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 # What an Idempotency-Key may add, on every POST.
 _KEYED = (errors.IdempotencyKeyReused, errors.QuotaExceeded, errors.HostDiskFull, errors.Draining)
@@ -143,7 +144,7 @@ def _successes(route: AnyRoute) -> dict[str, Any]:
         schema = {"type": "string", "x-event-data": _ref(route.event_data)}
         content = {"text/event-stream": {"schema": schema}}
     return {
-        str(status): _response(description, content)
+        str(status): _response(description, {} if status in _WITHOUT_BODY else content)
         for status, description in route.statuses.items()
     }
 

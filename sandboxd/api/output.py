@@ -9,7 +9,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from sandboxd.api import following
-from sandboxd.api.following import Reader, send, whole_or_broken
+from sandboxd.api.following import Reader, finish, send, whole_or_broken
 from sandboxd.api.routes import Call
 from sandboxd.wire.requests import Nothing, OutputQuery
 
@@ -42,8 +42,7 @@ async def _send_there(call: Call[Nothing, OutputQuery], reader: Reader) -> web.S
         async with aclosing(reader.there(chunk_bytes=following.CHUNK_BYTES)) as pieces:
             async for _, data in pieces:
                 await send(response, data)
-        async with asyncio.timeout(following.STALLED_SECONDS):
-            await response.write_eof()
+        await finish(response)
     return response
 
 
@@ -52,8 +51,7 @@ async def _send_all(reader: Reader, news: asyncio.Event, response: web.StreamRes
         async for piece in pieces:
             if piece is not None:
                 await send(response, piece[1])
-    async with asyncio.timeout(following.STALLED_SECONDS):
-        await response.write_eof()
+    await finish(response)
 
 
 def _response(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:

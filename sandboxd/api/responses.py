@@ -94,7 +94,13 @@ def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
         headers["Retry-After"] = str(_RETRY_AFTER_SECONDS)
     if isinstance(error, errors.MethodNotAllowed):
         headers["Allow"] = ", ".join(error.details.get("allowed", ()))
-    body: dict[str, Any] = {
+    text = json.dumps(error_body(error, request_id), default=str, allow_nan=False)
+    return Sent(status, text.encode(), headers)
+
+
+def error_body(error: errors.SandboxdError, request_id: str) -> dict[str, Any]:
+    """The form of every error."""
+    body = {
         "code": error.code,
         "message": error.message,
         "hint": error.hint,
@@ -102,8 +108,7 @@ def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
         "details": error.details,
         "request_id": request_id,
     }
-    text = json.dumps({"error": body}, default=str, allow_nan=False)
-    return Sent(status, text.encode(), headers)
+    return {"error": body}
 
 
 def internal_error(exc: Exception, request_id: str, what: str) -> web.Response:

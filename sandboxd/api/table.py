@@ -4,7 +4,18 @@
 from __future__ import annotations
 
 from sandboxd import errors
-from sandboxd.api import events, executions, files, host, inputs, metrics, output, sandboxes
+from sandboxd.api import (
+    attach,
+    events,
+    execution_events,
+    executions,
+    files,
+    host,
+    inputs,
+    metrics,
+    output,
+    sandboxes,
+)
 from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
 from sandboxd.wire import answers
 from sandboxd.wire import files as f
@@ -215,6 +226,29 @@ ROUTES: tuple[AnyRoute, ...] = (
         "PUT", _ARCHIVE, files.write_archive, "Unpack a tar stream into a directory",
         body=r.Nothing, query=r.Nothing, answer=None, streams_body=True,
         statuses={204: "all of it is unpacked"}, errors=(*_WRITTEN, errors.OperationTimedOut),
+    ),
+    Route(
+        "GET", f"{_EXECUTION}/events", execution_events.follow_execution,
+        "Follow output and end as Server-Sent Events, resumable with Last-Event-ID",
+        body=r.Nothing, query=r.Nothing, answer=None, event_data=answers.OutputEvent,
+        statuses={
+            200: "events stdout and stderr, and exit with the execution",
+            204: "all was told, the end too",
+        },
+        errors=(
+            errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
+            errors.QuotaExceeded, errors.Draining,
+        ),
+    ),
+    Route(
+        "GET", f"{_EXECUTION}/attach", attach.attach,
+        "Attach to all streams of an execution by WebSocket",
+        body=r.Nothing, query=r.AttachQuery, answer=None,
+        statuses={101: "the WebSocket"},
+        errors=(
+            errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
+            errors.QuotaExceeded, errors.Draining,
+        ),
     ),
     Route(
         "GET", "/v1/executions", executions.list_executions, "List the caller's executions",

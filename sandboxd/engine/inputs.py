@@ -23,12 +23,14 @@ async def write(running: LiveExecution, chunks: AsyncIterator[bytes], progress: 
     Raises ExecutionFinished, StdinClosed.
     """
     async with running.input_turn:
+        target = await _open(running)
         try:
-            target = await _open(running)
             async for chunk in chunks:
                 await _write(target, chunk, progress)
         except StdinClosed:
-            await _raise_if_finished(running)
+            # The end of the execution may be what broke it, and be known a moment later.
+            await wait_finished(running, _END_SECONDS)
+            _shim(running)
             raise
 
 
@@ -91,9 +93,3 @@ async def _write(target: Input, data: bytes, progress: Progress) -> None:
         written = await target.write(left)
         progress.written_bytes += written
         left = left[written:]
-
-
-async def _raise_if_finished(running: LiveExecution) -> None:
-    """Its end may be what broke the input, and be known a moment later."""
-    await wait_finished(running, _END_SECONDS)
-    _shim(running)

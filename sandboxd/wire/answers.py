@@ -351,6 +351,22 @@ class InputAnswer(Answer):
     written_bytes: int
 
 
+class OutputEvent(Answer):
+    """A piece of one stream, cut between characters; `base64` is there where text loses bytes."""
+
+    offset_bytes: int
+    size_bytes: int
+    text: str
+    base64: str | None = None
+
+    @classmethod
+    def of(cls, offset_bytes: int, data: bytes) -> OutputEvent:
+        """The event about `data`, which begins at that byte of its stream."""
+        text = data.decode("utf-8", "replace")
+        encoded = None if text.encode() == data else base64.b64encode(data).decode("ascii")
+        return cls(offset_bytes=offset_bytes, size_bytes=len(data), text=text, base64=encoded)
+
+
 class ExecutionList(Answer):
     """A page of executions, oldest first; `next_cursor` null = the last one."""
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from sandboxd.binds import MAX_BINDS
 from sandboxd.model import (
@@ -23,7 +24,7 @@ from sandboxd.wire import quantities as q
 
 # Far above any request's number of fields: bounds the list of errors about unknown ones.
 _MAX_FIELDS = 64
-_MAX_OFFSET = 1 << 62
+MAX_OFFSET = 1 << 62
 MAX_PAGE = 1000
 LIMIT_NAMES = tuple(LimitChanges.__dataclass_fields__)
 
@@ -277,9 +278,59 @@ class OutputQuery(Request):
     """GET .../output."""
 
     stream: Literal["stdout", "stderr"] = "stdout"
-    offset: Annotated[int, whole_number(0, _MAX_OFFSET)] = 0
+    offset: Annotated[int, whole_number(0, MAX_OFFSET)] = 0
     follow: Annotated[bool, BeforeValidator(_truth)] = False
     """Go on with what is printed later, to the end of the execution."""
+
+
+def _offset_or_end(value: object) -> int | None:
+    if value == "end":
+        return None
+    if not isinstance(value, str) or not value.isascii() or not value.isdigit():
+        raise ValueError("must be a whole number, or end")
+    if len(value) > 20 or int(value) > MAX_OFFSET:
+        raise ValueError(f"must be at most {MAX_OFFSET}")
+    return int(value)
+
+
+_OffsetOrEnd = Annotated[
+    int | None,
+    BeforeValidator(_offset_or_end),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}, {"const": "end"}]}
+    ),
+]
+
+
+class AttachQuery(Request):
+    """GET .../attach: from which byte of each stream on; `end` = what is printed from now on."""
+
+    stdout_offset: _OffsetOrEnd = 0
+    stderr_offset: _OffsetOrEnd = 0
+
+    def offsets(self, ends: Mapping[str, int]) -> dict[Literal["stdout", "stderr"], int]:
+        """Where to begin, with `ends` being the present ends."""
+        stdout, stderr = self.stdout_offset, self.stderr_offset
+        return {
+            "stdout": ends["stdout"] if stdout is None else stdout,
+            "stderr": ends["stderr"] if stderr is None else stderr,
+        }
+
+
+class AttachOrder(Request):
+    """A text message of an attached client."""
+
+    type: Literal["resize", "close_stdin"]
+    rows: q.TerminalSide | None = None
+    cols: q.TerminalSide | None = None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        has_size = self.rows is not None and self.cols is not None
+        has_none = self.rows is None and self.cols is None
+        if not (has_size if self.type == "resize" else has_none):
+            raise ValueError("must have rows and cols to resize, and else neither")
+        return self
 
 
 class PageQuery(Request):

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaching and events, where it takes a scripted engine to see them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from sandboxd.api import following
+from tests.unit.api.harness import Served, served
+from tests.unit.api.test_follow import EXITED, begin, get
+
+
+def attach(server: Served, path: str) -> aiohttp.client._WSRequestContextManager:
+    return server.session.ws_connect(f"http://localhost{path}/attach")
+
+
+async def test_a_stopping_server_says_so_to_who_is_attached() -> None:
+    async with served() as server:
+        _, path = await begin(server)
+        socket = await attach(server, path).__aenter__()
+        assert (await socket.receive_json())["stdout_offset_bytes"] == 0
+        assert await socket.receive_bytes() == b"\1out\n"
+    last = await socket.receive()
+    assert (last.type, last.data) == (aiohttp.WSMsgType.CLOSE, 1001)
+
+
+async def test_who_closes_in_good_form_is_answered_and_forgotten() -> None:
+    async with served() as server:
+        execution, path = await begin(server)
+        async with attach(server, path) as socket:
+            await socket.receive_json()
+            await socket.close()
+        async with asyncio.timeout(10):
+            await server.engine.unfollowed.wait()
+        assert server.engine.followers[execution.id] == []
+
+
+async def test_what_is_printed_last_is_sent_before_the_end() -> None:
+    async with served() as server:
+        execution, path = await begin(server)
+        async with attach(server, path) as socket:
+            await socket.receive_json()
+            assert await socket.receive_bytes() == b"\1out\n"
+            server.engine.print(execution.id, "stderr", b"last")
+            server.engine.finish(execution, EXITED)
+            assert await socket.receive_bytes() == b"\2last"
+            told = await socket.receive_json()
+            assert (told["type"], told["execution"]["status"]) == ("exit", "EXITED")
+            assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+            assert socket.close_code == 1000
+
+
+async def test_a_quiet_stream_of_events_gives_signs_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "QUIET_SECONDS", 0.02)
+    async with served() as server:
+        execution, path = await begin(server)
+        async with get(server, f"{path}/events") as answer:
+            assert await answer.content.readuntil(b"\n\n") == (
+                b"id: 4-0\nevent: stdout\n"
+                b'data: {"offset_bytes":0,"size_bytes":4,"text":"out\\n"}\n\n'
+            )
+            assert await answer.content.readuntil(b"\n\n") == b": still here\n\n"
+            server.engine.finish(execution, EXITED)
+            while b"exit" not in (event := await answer.content.readuntil(b"\n\n")):
+                assert event == b": still here\n\n"
+            assert await answer.content.read() == b""
+
+
+async def test_half_a_character_waits_and_is_told_at_the_end_as_it_is() -> None:
+    async with served() as server:
+        server.engine.stdout = b"a\xe2"
+        execution, path = await begin(server)
+        async with get(server, f"{path}/events") as answer:
+            assert b'"size_bytes":1,"text":"a"}' in await answer.content.readuntil(b"\n\n")
+            server.engine.print(execution.id, "stdout", b"\x82")
+            server.engine.print(execution.id, "stderr", b"e")
+            # A place in between is a whole character's, so that none is told twice or never.
+            assert (await answer.content.readuntil(b"\n\n")).startswith(b"id: 1-1\nevent: stderr")
+            server.engine.finish(execution, EXITED)
+            half = await answer.content.readuntil(b"\n\n")
+            assert half.startswith(b"id: 3-1\nevent: stdout")
+            assert '"text":"\ufffd","base64":"4oI="'.encode() in half
+            assert (await answer.content.readuntil(b"\n\n")).startswith(b"id: 3-1-exit\n")
