@@ -111,6 +111,7 @@ class Config(BaseModel):
     retention_seconds: _Seconds = 3600.0
     retention_executions: _Count = 2000
     retention_output_bytes: _Bytes = 2 << 30
+    retention_argument_bytes: _Bytes = 64 << 20
     uid_first: _Count = DEFAULT_UID_FIRST
     uid_count: Annotated[int, Field(ge=1, le=1 << 20)] = DEFAULT_UID_COUNT
 

@@ -293,6 +293,7 @@ class _Daemon:
             retention_seconds=self._settings.retention_seconds,
             retention_executions=self._settings.retention_executions,
             retention_output_bytes=self._settings.retention_output_bytes,
+            retention_argument_bytes=self._settings.retention_argument_bytes,
         )
 
 

@@ -37,6 +37,7 @@ class Settings:
     retention_seconds: float = 3600.0
     retention_executions: int = 2000
     retention_output_bytes: int = 2 << 30
+    retention_argument_bytes: int = 64 << 20
 
 
 class Tasks:

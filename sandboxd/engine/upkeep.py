@@ -93,14 +93,18 @@ class Upkeep:
             key=lambda item: item[0],
         )
         count = len(ended)
-        kept_bytes = sum(_output_bytes(running) for _, _, running in ended)
+        output = sum(_output_bytes(running) for _, _, running in ended)
+        arguments = sum(_argument_bytes(running) for _, _, running in ended)
         for finished, live, running in ended:
             old = now - finished > settings.retention_seconds
             many = count > settings.retention_executions
-            if not (old or many or kept_bytes > settings.retention_output_bytes):
+            large = output > settings.retention_output_bytes
+            # On disk as well, but it is the daemon's memory that they would fill.
+            if not (old or many or large or arguments > settings.retention_argument_bytes):
                 break
             count -= 1
-            kept_bytes -= _output_bytes(running)
+            output -= _output_bytes(running)
+            arguments -= _argument_bytes(running)
             del live.executions[running.execution.id]
             live.has_pruned = True
             await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
@@ -134,6 +138,11 @@ def _is_spent(live: LiveSandbox) -> bool:
     """Whether it was made for one execution, and that one is over."""
     started = bool(live.executions) and not live.starting
     return live.sandbox.is_one_shot and started and not live.running()
+
+
+def _argument_bytes(running: LiveExecution) -> int:
+    command = running.execution.command
+    return sum(map(len, command.argv)) + len(command.cwd or "")
 
 
 def _output_bytes(running: LiveExecution) -> int:

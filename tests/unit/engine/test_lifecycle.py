@@ -283,6 +283,31 @@ async def test_records_are_kept_for_a_time_and_a_number() -> None:
     assert world.held == set()
 
 
+@pytest.mark.parametrize(
+    "bound", [{"retention_output_bytes": 25}, {"retention_argument_bytes": 25}]
+)
+async def test_records_are_kept_up_to_a_size_oldest_first(bound: dict[str, int]) -> None:
+    world = World()
+    engine, context = make_engine(world, **bound)
+    upkeep = upkeep_of(context)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        ids = []
+        for _ in range(4):
+            command = Command(argv=("true", "......"))
+            execution = await engine.start_execution(ME, sandbox.id, ExecutionRequest(command))
+            world.shims[execution.id].finish(size=10)
+            await context.registry.find(ME, sandbox.id).execution(execution.id).collected.wait()
+            ids.append(execution.id)
+            world.seconds += 1
+        await upkeep.pass_once()
+        assert [e.id for e in engine.list_executions(ME)] == ids[2:]
+        assert {what for what in world.held if "record" in what} == {
+            f"record {name}" for name in ids[2:]
+        }
+        await engine.release_sandbox(ME, sandbox.id)
+
+
 async def test_a_shim_that_dies_is_a_lost_execution() -> None:
     world = World()
     engine, context = make_engine(world)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The next daemon: knows what the earlier one knew, and counts its times on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.executions import Executions
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.engine.upkeep import Upkeep
+from sandboxd.model import Caller, Command, Sandbox, SandboxState
+from tests.unit.engine.fakes import World, make_context, make_engine
+
+ME = Caller(1000, 1000, 1, is_admin=False)
+RUN = ExecutionRequest(Command(argv=("true",)))
+
+
+async def next_daemon(world: World, before: Context, **settings: object) -> tuple[Engine, Context]:
+    """An engine over what an earlier one left in the world."""
+    context = replace(make_context(world, **settings), store=before.store)
+    engine = Engine(context)
+    engine_upkeep_is_the_test_s(engine)
+    await engine.open()
+    return engine, context
+
+
+def engine_upkeep_is_the_test_s(engine: Engine) -> None:
+    engine._upkeep.start = lambda: None  # type: ignore[method-assign]
+
+
+async def look(context: Context) -> None:
+    await Upkeep(context, Sandboxes(context), Executions(context)).pass_once()
+
+
+async def ended(engine: Engine, context: Context, world: World, box: Sandbox) -> str:
+    execution = await engine.start_execution(ME, box.id, RUN)
+    world.shims[execution.id].finish()
+    await context.registry.find(ME, box.id).execution(execution.id).collected.wait()
+    del world.shims[execution.id]
+    return execution.id
+
+
+async def test_idle_time_and_lifetime_go_on() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        idle = await engine.create_sandbox(ME, SandboxRequest(idle_timeout_seconds=10))
+        short = await engine.create_sandbox(ME, SandboxRequest(lifetime_seconds=15))
+        world.seconds += 5
+        await ended(engine, context, world, idle)
+        context.tasks.cancel_all()
+    world.seconds += 6
+    engine, context = await next_daemon(world, context)
+    async with context.tasks:
+        await look(context)
+        assert [idle.state, short.state] == [SandboxState.READY] * 2
+        world.seconds += 5
+        await look(context)
+        for box in (idle, short):
+            release = context.registry.find(ME, box.id).release
+            assert release is not None
+            await release
+
+
+async def test_retention_goes_on() -> None:
+    world = World()
+    engine, context = make_engine(world, retention_seconds=100.0)
+    async with context.tasks:
+        box = await engine.create_sandbox(ME, SandboxRequest())
+        gone = await engine.create_sandbox(ME, SandboxRequest())
+        await ended(engine, context, world, box)
+        await engine.release_sandbox(ME, gone.id)
+        world.seconds += 60
+        late = await ended(engine, context, world, box)
+        context.tasks.cancel_all()
+    engine, context = await next_daemon(world, context, retention_seconds=100.0)
+    async with context.tasks:
+        await look(context)
+        assert len(engine.list_executions(ME)) == 2
+        assert len(engine.list_sandboxes(ME)) == 2
+        world.seconds += 60
+        await look(context)
+        assert [e.id for e in engine.list_executions(ME)] == [late]
+        assert [s.id for s in engine.list_sandboxes(ME)] == [box.id]
+        await engine.release_sandbox(ME, box.id)
+
+
+async def test_a_drained_host_stays_drained() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    assert (await engine.set_draining(draining=True)).draining
+    engine, context = await next_daemon(world, context)
+    async with context.tasks:
+        assert engine.host().draining
+        assert not engine.host().ready
+        assert not (await engine.set_draining(draining=False)).draining
