@@ -136,7 +136,7 @@ class Round:
                 return answer.body
 
     def _churn(self) -> None:
-        """Makes, uses and releases sandboxes all the time: some are half made at the kill."""
+        """Makes, uses and releases sandboxes until after the kill: some are half made at it."""
         while not self._stop.is_set():
             box = self._call("POST", "/v1/sandboxes", {"limits": {"memory_bytes": "8M"}})
             ran = self._call("POST", executions(box), {"command": "echo churn; exit 3"})
@@ -169,6 +169,7 @@ class Round:
         if "daemon" in self._victims:
             time.sleep(self._absence)
             self._daemon.start()
+        self._stop.set()
 
     def _call(
         self, method: str, target: str, body: Any = None, *, fine: tuple[str, ...] = ()
