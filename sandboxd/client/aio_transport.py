@@ -69,7 +69,7 @@ class Exchange:
             await self._send(self._streams[1])
             while not self._parser.has_head:
                 await self.receive()
-            if not self._request.expects(self._parser.status):
+            if not 200 <= self._parser.status < 300:
                 raise refusal(self._parser.status, await self._refused_body())
         except BaseException:
             self.close()

@@ -69,7 +69,7 @@ class AnswerParser:
         self._buffer += data
         if not self.has_head:
             self._read_head()
-        if self.has_head and not self.is_complete and self.status != 101:
+        if self.has_head and not self.is_complete:
             if self._is_chunked:
                 self._read_chunks()
             else:
@@ -80,10 +80,6 @@ class AnswerParser:
         body = bytes(self._body)
         self._body.clear()
         return body
-
-    def rest(self) -> bytes:
-        """What came after the head of a 101 answer: the other protocol's first bytes."""
-        return bytes(self._buffer)
 
     def _end(self) -> None:
         if self.has_head and self._left is None and not self._is_chunked:
@@ -105,7 +101,7 @@ class AnswerParser:
         code = rest[:3]
         if not version.startswith("HTTP/1.") or len(code) != 3 or not code.isdigit():
             raise ProtocolError("not HTTP")
-        if code[0] == "1" and code != "101":
+        if code[0] == "1":
             # An interim answer (RFC 9110, 15.2): the real one follows.
             self._read_head()
             return

@@ -25,13 +25,12 @@ class Request:
     """Method, path (percent-encoded), query, and one of: a JSON `body`, `data`, a `source`.
 
     source: the body's bytes, as many as `size_bytes` says (None = unknown). timeout_seconds: how
-    long the daemon may be silent (None = for ever). switches: the answer is to be 101. has_key: it
-    is done once however often it is sent, where the daemon keeps keys.
+    long the daemon may be silent (None = for ever). has_key: it is done
+    once however often it is sent, where the daemon keeps keys.
     """
 
     __slots__ = (
-        "data", "has_key", "headers", "method", "path", "query", "source", "switches",
-        "timeout_seconds",
+        "data", "has_key", "headers", "method", "path", "query", "source", "timeout_seconds",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +46,6 @@ class Request:
         content_type: str = "application/octet-stream",
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = TIMEOUT_SECONDS,
-        switches: bool = False,
         has_key: bool = False,
     ) -> None:
         self.method = method
@@ -55,15 +53,14 @@ class Request:
         self.query = query or {}
         self.source = source
         self.timeout_seconds = timeout_seconds
-        self.switches = switches
         self.has_key = has_key
         self.data = json.dumps(body).encode() if body is not None else data
-        self.headers = {} if switches else {"Connection": "close", "Accept": "application/json"}
+        self.headers = {"Connection": "close", "Accept": "application/json"}
         if has_key:
             self.headers[KEY_HEADER] = os.urandom(16).hex()
         if self.data is not None or source is not None:
             self.headers["Content-Type"] = "application/json" if body is not None else content_type
-        if self.data is not None or method == "POST":
+        if self.data is not None or (method == "POST" and source is None):
             size_bytes = len(self.data or b"")
         if size_bytes is not None:
             self.headers["Content-Length"] = str(size_bytes)
@@ -84,10 +81,6 @@ class Request:
             if part:
                 yield b"%x\r\n%b\r\n" % (len(part), part)
         yield b"0\r\n\r\n"
-
-    def expects(self, status: int) -> bool:
-        """Whether `status` is what was asked for."""
-        return status == 101 if self.switches else 200 <= status < 300
 
     def drop_key(self, error: SandboxdError) -> None:
         """Go on without a key where the caller has too many; raises any other `error`."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sandboxd.client.http import quote
@@ -112,6 +112,18 @@ def kill_execution(ref: str, execution_id: str, body: Body) -> Request:
 def write_stdin(ref: str, execution_id: str, data: bytes) -> Request:
     """More input."""
     return Request("POST", f"{execution_path(ref, execution_id)}/stdin", data=data)
+
+
+def stream_stdin(ref: str, execution_id: str, pieces: Iterable[bytes]) -> Request:
+    """More input, as it comes; answered when it ends and all was taken."""
+    path = f"{execution_path(ref, execution_id)}/stdin"
+    return Request("POST", path, source=pieces, timeout_seconds=None)
+
+
+def resize(ref: str, execution_id: str, rows: int, cols: int) -> Request:
+    """Give its terminal another size."""
+    path = f"{execution_path(ref, execution_id)}/resize"
+    return Request("POST", path, {"rows": rows, "cols": cols})
 
 
 def close_stdin(ref: str, execution_id: str) -> Request:

@@ -65,7 +65,7 @@ class Exchange:
             self._send(request)
             while not self._parser.has_head:
                 self.receive()
-            if not request.expects(self.status):
+            if not 200 <= self.status < 300:
                 raise refusal(self.status, self._refused_body())
         except BaseException:
             self.connection.close()
@@ -114,10 +114,6 @@ class Exchange:
                 return
             else:
                 self.receive()
-
-    def rest(self) -> bytes:
-        """What came after the head of a 101 answer."""
-        return self._parser.rest()
 
     def _send(self, request: Request) -> None:
         try:

@@ -4,24 +4,28 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import json
 import os
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.tail import AWAY
 from sandboxd.ctl import exits, verdict
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupted, Interrupts
 from sandboxd.ctl.limits import add_env
+from sandboxd.ctl.printer import Printer
 from sandboxd.ctl.show import print_json
 from sandboxd.errors import ExecutionFinished, InvalidRequest
 
 _KILL_WAIT_SECONDS = 10.0
-# What a request may measure, less the rest of it.
-_MAX_INPUT_BYTES = 6 << 20
+# What ends sooner is printed from its one answer.
+_SHORT_SECONDS = 0.2
+_PIECE_BYTES = 64 << 10
+# Small enough to be in the request, which then can be repeated.
+_MAX_INLINE_BYTES = 1 << 20
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +33,12 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
     add_env(parser)
     parser.add_argument("--cwd", metavar="DIR", help="working directory, from the home on")
     parser.add_argument(
-        "--stdin", "-i", action="store_true", help="pass standard input on, read to its end first"
+        "--stdin", "-i", action="store_true", help="pass standard input on, as it comes"
     )
+    parser.add_argument(
+        "--tty", "-t", action="store_true",
+        help="give the program this terminal; control-P control-Q leaves it running",
+    )  # fmt: skip
     parser.add_argument("--quiet", "-q", action="store_true", help="nothing on stderr but errors")
 
 
@@ -42,33 +50,30 @@ def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
         if any("\udc80" <= char <= "\udcff" for char in word):
             raise InvalidRequest(f"cannot pass the argument {word!a}: it is not UTF-8")
     body: dict[str, Any] = {"argv": arguments.payload}
-    if arguments.env:
-        body["env"] = dict(arguments.env)
+    env = dict(arguments.env)
     if arguments.cwd is not None:
         body["cwd"] = arguments.cwd
-    if arguments.stdin:
-        body |= _read_input()
-    return body
+    if arguments.tty:
+        from sandboxd.ctl import terminal
+
+        if arguments.output == "json":
+            raise InvalidRequest("cannot print JSON to the program's terminal: leave -t or -o out")
+        body["tty"] = terminal.size()
+        env.setdefault("TERM", os.environ.get("TERM") or "xterm")
+    elif arguments.stdin:
+        body |= _standard_input()
+    arguments.is_fed = "stdin_open" in body
+    return {**body, "env": env} if env else body
 
 
-def _read_input() -> dict[str, str]:
-    if sys.stdin.isatty():
-        raise InvalidRequest(
-            "cannot pass a terminal as standard input", hint="redirect a file or a pipe into it"
-        )
-    data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1)
-    if len(data) > _MAX_INPUT_BYTES:
-        raise InvalidRequest(
-            f"cannot pass more than {_MAX_INPUT_BYTES} bytes of standard input",
-            hint="give large input in a file",
-        )
-    encoded = base64.b64encode(data).decode("ascii")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return {"stdin_base64": encoded}
-    # JSON's escapes may take six bytes for one.
-    return {"stdin": text} if len(json.dumps(text)) <= len(encoded) else {"stdin_base64": encoded}
+def _standard_input() -> dict[str, Any]:
+    found = os.fstat(0)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INLINE_BYTES:
+        return {"stdin_open": True}
+    import base64
+
+    data = sys.stdin.buffer.read(_MAX_INLINE_BYTES + 1)
+    return {"stdin_base64": base64.b64encode(data).decode("ascii")}
 
 
 def follow(
@@ -77,23 +82,57 @@ def follow(
     arguments: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
-    """Start, wait, print; returns the exit code. A signal to us kills the execution."""
+    """Start, print as it comes, wait; returns the exit code. A signal to us kills the execution."""
     execution: Answer | None = None
     interrupted: Interrupted | None = None
+    printer = Printer()
     try:
         # Until its id is known, nobody could kill it.
         with interrupts.held():
             execution = start()
+        if arguments.tty:
+            from sandboxd.ctl.terminal import in_terminal
+
+            if in_terminal(client, execution, printer):
+                say(f"execution {execution['id']} in {execution['sandbox_id']} goes on without you")
+                return 0
+        else:
+            _watch(client, execution, arguments, printer)
         execution = client.finish_execution(execution["sandbox_id"], execution["id"])
     except Interrupted as exc:
         if execution is None:
             raise
         interrupted = exc
         execution = _kill(client, execution)
-    _print_execution(client, execution, arguments)
+    if arguments.output == "json":
+        print_json(execution)
+    else:
+        printer.finish(client, execution)
+        _tell(execution, is_brief=arguments.quiet or arguments.tty)
     if interrupted is not None:
         return exits.SIGNALLED + interrupted.number
     return exits.of_execution(execution)
+
+
+def _watch(
+    client: Client, execution: Answer, arguments: argparse.Namespace, printer: Printer
+) -> None:
+    if arguments.is_fed:
+        from sandboxd.ctl.feed import Feed
+
+        Feed(client, execution, lambda: os.read(0, _PIECE_BYTES), is_lossy=False).start()
+    if arguments.output != "json" and not _ends_soon(client, execution):
+        printer.follow(client, execution)
+
+
+def _ends_soon(client: Client, execution: Answer) -> bool:
+    try:
+        answer = client.wait_execution(
+            execution["sandbox_id"], execution["id"], timeout_seconds=_SHORT_SECONDS
+        )
+    except AWAY:
+        return False
+    return answer["status"] not in RUNNING
 
 
 def _kill(client: Client, execution: Answer) -> Answer:
@@ -105,19 +144,8 @@ def _kill(client: Client, execution: Answer) -> Answer:
     return client.wait_execution(sandbox, identity, timeout_seconds=_KILL_WAIT_SECONDS)
 
 
-def _print_execution(client: Client, execution: Answer, arguments: argparse.Namespace) -> None:
-    if arguments.output == "json":
-        print_json(execution)
-        return
-    for stream, target in (("stdout", sys.stdout.buffer), ("stderr", sys.stderr.buffer)):
-        try:
-            for chunk in client.all_output(execution, stream):
-                target.write(chunk)
-            target.flush()
-        except BrokenPipeError:
-            # Its reader wants no more; the exit code is still the command's.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())
-    if not arguments.quiet:
+def _tell(execution: Answer, *, is_brief: bool) -> None:
+    if not is_brief:
         say("\n  ".join(verdict.block(execution)))
     elif execution["status"] != "EXITED":
         say(verdict.verdict(execution))

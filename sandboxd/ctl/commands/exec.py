@@ -10,6 +10,7 @@ from sandboxd.ctl.connect import connect
 from sandboxd.ctl.follow import add_execution, execution_body, follow
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.show import print_json
+from sandboxd.errors import InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,10 @@ def execute(arguments: argparse.Namespace) -> int:
     body = {**execution_body(arguments), "limits": limits.limits(arguments)}
     client = connect(arguments)
     if arguments.detach:
+        if arguments.is_fed or arguments.tty:
+            raise InvalidRequest(
+                "cannot leave it running and give it input: leave -d or -i and -t out"
+            )
         execution = client.start_execution(arguments.sandbox, body)
         if arguments.output == "json":
             print_json(execution)

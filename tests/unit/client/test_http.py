@@ -73,12 +73,6 @@ def test_head_has_no_body() -> None:
     assert parser.is_complete
 
 
-def test_after_a_switch_the_bytes_are_the_other_protocol_s() -> None:
-    parser = AnswerParser()
-    parser.feed(b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\n\r\n\x81\x00")
-    assert (parser.status, parser.is_complete, parser.rest()) == (101, False, b"\x81\x00")
-
-
 @pytest.mark.parametrize(
     "data",
     [

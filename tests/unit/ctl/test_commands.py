@@ -85,11 +85,41 @@ async def test_output_is_byte_exact_beyond_what_an_answer_carries() -> None:
 @pytest.mark.parametrize("data", [b"text\n", b"\xff\0\n" * 1000, b""])
 async def test_stdin_is_passed_on_byte_exact_when_asked(data: bytes) -> None:
     async with served() as server:
-        assert (await ctl(server, "run", "-qi", "--", "cat", stdin=data)).code == 0
-        assert (await ctl(server, "run", "-q", "--", "cat", stdin=data)).code == 0
-        asked, unasked = server.engine.requests[1], server.engine.requests[3]
-        assert asked.command.stdin == data  # type: ignore[attr-defined]
-        assert unasked.command.stdin is None  # type: ignore[attr-defined]
+        server.engine.hold.clear()
+        process = await start(server, "run", "-qi", "--", "cat")
+        ending = asyncio.create_task(process.communicate(data))
+        await server.engine.started.wait()
+        [execution] = server.engine.executions.values()
+        async with asyncio.timeout(30):
+            while ("close", execution.id) not in server.engine.requests:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+        assert server.engine.fed.get(execution.id, b"") == data
+        server.engine.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=0))
+        server.engine.hold.set()
+        await ending
+        assert process.returncode == 0
+
+
+async def test_stdin_is_not_passed_on_unasked() -> None:
+    async with served() as server:
+        assert (await ctl(server, "run", "-q", "--", "cat", stdin=b"data")).code == 0
+        [execution] = server.engine.executions.values()
+        assert not execution.command.stdin_open
+        assert execution.command.stdin is None
+
+
+async def test_a_file_as_stdin_is_part_of_the_request(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\xff\0\n")
+    async with served() as server:
+        with (tmp_path / "file").open("rb") as file:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "sandboxd.ctl.main", "run", "-qi", "--", "cat",
+                stdin=file, stdout=asyncio.subprocess.DEVNULL,
+                env={**ENVIRONMENT, "SANDBOXD_SOCKET": server.path},
+            )  # fmt: skip
+            assert await process.wait() == 0
+        [execution] = server.engine.executions.values()
+        assert execution.command.stdin == b"\xff\0\n"
 
 
 async def test_what_was_refused_is_told_by_the_exit_code() -> None:

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl exec -it on a terminal of ours, by hand and by tmux."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.probes import eventually
+from tests.harness import ROOT, Daemon, running_daemon
+
+pytestmark = pytest.mark.timeout(180)
+END_SECONDS = 60.0
+SHELL = ["env", "PS1=$ ", "sh"]
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
+        running.create(name="box")
+        yield running
+
+
+class Terminal:
+    """A process with a terminal, and what was on it so far."""
+
+    def __init__(self, daemon: Daemon, *argv: str, rows: int = 30, cols: int = 90) -> None:
+        self.screen = b""
+        self._master, side = pty.openpty()
+        self.resize(rows, cols)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "sandboxd.ctl.main", *argv],
+            stdin=side, stdout=side, stderr=side, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket,
+                 "TERM": "vt100"},
+        )  # fmt: skip
+        self._side = side
+
+    def resize(self, rows: int, cols: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Until it is on the screen, behind what was waited for before."""
+        give_up = time.monotonic() + END_SECONDS
+        while text.encode() not in self.screen:
+            left = give_up - time.monotonic()
+            readable, _, _ = select.select([self._master], [], [], max(left, 0))
+            assert readable, f"{text!r} is not in {self.screen!r}"
+            self.screen += os.read(self._master, 65536)
+        self.screen = self.screen.partition(text.encode())[2]
+
+    def is_raw(self) -> bool:
+        local: int = termios.tcgetattr(self._side)[3]
+        return not local & (termios.ICANON | termios.ECHO | termios.ISIG)
+
+    def end(self) -> int:
+        """The exit status."""
+        code = self.process.wait(END_SECONDS)
+        os.close(self._master)
+        os.close(self._side)
+        return code
+
+
+def test_a_shell_on_a_terminal(daemon: Daemon) -> None:
+    terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+    terminal.wait_for("$ ")
+    assert terminal.is_raw()
+    terminal.type("stty size; echo $TERM; tty\r")
+    terminal.wait_for("30 90\r\nvt100\r\n/dev/pts/")
+    terminal.resize(40, 100)
+    terminal.process.send_signal(signal.SIGWINCH)
+    # The size arrives when the program's own SIGWINCH does.
+    terminal.type("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.1; done; echo re''sized\r")
+    terminal.wait_for("resized")
+    terminal.type("sleep 1000\r")
+    terminal.wait_for("sleep 1000\r\n")
+    terminal.type("\x03")
+    terminal.wait_for("$ ")
+    terminal.type("exit 7\r")
+    assert terminal.process.wait(END_SECONDS) == 7
+    assert not terminal.is_raw()
+    terminal.end()
+
+
+def test_it_is_left_by_keys_and_goes_on(daemon: Daemon) -> None:
+    terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+    terminal.wait_for("$ ")
+    terminal.type("\x10\x11")
+    terminal.wait_for("goes on without you")
+    assert terminal.process.wait(END_SECONDS) == 0
+    assert not terminal.is_raw()
+    terminal.end()
+    [running] = daemon.ok("GET", "/v1/executions?status=RUNNING")["executions"]
+    daemon.ok("POST", f"/v1/sandboxes/box/executions/{running['id']}/kill", {})
+
+
+def test_a_terminal_that_hangs_up_ends_its_program(daemon: Daemon) -> None:
+    terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+    terminal.wait_for("$ ")
+    terminal.process.send_signal(signal.SIGHUP)
+    assert terminal.process.wait(END_SECONDS) == 128 + signal.SIGHUP
+    terminal.end()
+    eventually(lambda: not daemon.ok("GET", "/v1/executions?status=RUNNING")["executions"])
+
+
+def test_a_restart_of_the_daemon_leaves_the_terminal() -> None:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
+        daemon.create(name="box")
+        terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+        terminal.wait_for("$ ")
+        daemon.kill()
+        daemon.start()
+        # What is typed into the loss is lost with it.
+        while not select.select([terminal._master], [], [], 0.5)[0]:
+            terminal.type("\r")
+        terminal.type("echo st''ill here\r")
+        terminal.wait_for("still here")
+        terminal.type("exit\r")
+        assert terminal.end() == 0
+        daemon.release("box")
+
+
+def test_without_a_terminal_none_is_given(daemon: Daemon) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sandboxd.ctl.main", "exec", "-it", "box", "--", "true"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=END_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 125
+    assert b"leave -t out" in done.stderr
+
+
+if shutil.which("tmux"):
+
+    def test_by_tmux(daemon: Daemon) -> None:
+        socket, settings = str(daemon.runtime / "tmux"), daemon.runtime / "tmux.conf"
+        settings.write_text("set -g status off\n")
+
+        def tmux(*argv: str) -> str:
+            done = subprocess.run(
+                ["tmux", "-S", socket, "-f", str(settings), *argv],
+                capture_output=True, text=True, timeout=END_SECONDS, check=True,
+            )  # fmt: skip
+            return done.stdout
+
+        def shown(text: str) -> None:
+            eventually(lambda: text in tmux("capture-pane", "-p"), END_SECONDS)
+
+        inside = f"{sys.executable} -P -m sandboxd.ctl.main exec -it box -- env 'PS1=$ ' sh"
+        environment = [f"PYTHONPATH={ROOT}", f"SANDBOXD_SOCKET={daemon.socket}"]
+        tmux("new-session", "-d", "-x", "77", "-y", "22", "-e", environment[0],
+             "-e", environment[1], f"{inside}; echo ended: $?; sleep 60")  # fmt: skip
+        try:
+            shown("$")
+            tmux("send-keys", "stty size; echo $((6 * 7))", "Enter")
+            shown("\n22 77\n42\n")
+            tmux("resize-window", "-x", "66", "-y", "20")
+            tmux("send-keys", "until stty size | grep 66; do sleep 0.1; done", "Enter")
+            shown("\n20 66\n")
+            tmux("send-keys", "exit 3", "Enter")
+            shown("ended: 3")
+        finally:
+            tmux("kill-server")
