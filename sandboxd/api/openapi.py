@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from sandboxd import __version__, errors
-from sandboxd.api import replays
+from sandboxd.api import examples, replays
 from sandboxd.api.responses import status_of
 from sandboxd.api.routes import Access, AnyRoute
 from sandboxd.names import ID_PATTERN, NAME_PATTERN
@@ -19,6 +19,7 @@ from sandboxd.wire.host import ErrorAnswer
 from sandboxd.wire.requests import Nothing
 
 _REF = "#/components/schemas/{model}"
+_EXAMPLE_REF = "#/components/examples/{name}"
 _PARAMETERS: dict[str, dict[str, Any]] = {
     "sandbox": {
         "description": "the sandbox's id, or the name its owner gave it",
@@ -78,7 +79,10 @@ def document(routes: Iterable[AnyRoute]) -> bytes:
             },
             "servers": [{"url": "http://localhost"}],
             "paths": paths,
-            "components": {"schemas": schemas["$defs"]},
+            "components": {
+                "schemas": schemas["$defs"],
+                "examples": _examples(routes, schemas["$defs"]),
+            },
         }
     ).encode()
 
@@ -107,12 +111,15 @@ def _operation(route: AnyRoute, schemas: dict[str, Any]) -> dict[str, Any]:
         + ([_KEY_PARAMETER] if route.takes_key else []),
         "responses": _successes(route) | _errors(route),
     }
+    if route.method == "HEAD":
+        for response in operation["responses"].values():
+            response.pop("content", None)
     if route.streams_body:
         operation["requestBody"] = {"required": True, "content": {"*/*": _BYTES}}
     elif route.body is not Nothing:
         operation["requestBody"] = {
             "required": any(field.is_required() for field in route.body.model_fields.values()),
-            "content": _json(route.body),
+            "content": _json(route.body, _samples(route.body)),
         }
     return operation
 
@@ -133,10 +140,16 @@ def _query_parameters(model: type[BaseModel], schemas: dict[str, Any]) -> list[d
     ]
 
 
+def _samples(model: type[BaseModel]) -> dict[str, Any]:
+    written = examples.REQUESTS.get(model.__name__, {})
+    return {name: {"value": value} for name, value in written.items()}
+
+
 def _successes(route: AnyRoute) -> dict[str, Any]:
     content = {}
     if route.answer is not None:
-        content = _json(route.answer)
+        name = route.answer.__name__
+        content = _json(route.answer, {name: {"$ref": _EXAMPLE_REF.format(name=name)}})
     elif route.raw_type is not None:
         content = {route.raw_type: _BYTES}
     if route.event_data is not None:
@@ -149,22 +162,29 @@ def _successes(route: AnyRoute) -> dict[str, Any]:
     }
 
 
-def _errors(route: AnyRoute) -> dict[str, Any]:
+def _raised(route: AnyRoute) -> list[type[errors.SandboxdError]]:
+    """All that a route can answer beside success."""
     raised: list[type[errors.SandboxdError]] = [*_COMMON, *route.errors]
     if route.access is not Access.ANYONE:
         raised.append(errors.AccessDenied)
     if route.streams_body:
         raised.append(errors.UnsupportedMediaType)
-    elif route.body is not Nothing:
+    else:
         raised.extend(_BODY)
     if route.takes_key:
         raised.extend(_KEYED)
+    return raised
+
+
+def _errors(route: AnyRoute) -> dict[str, Any]:
     by_status: dict[int, list[str]] = {}
-    for error in raised:
+    for error in _raised(route):
         by_status.setdefault(status_of(error), []).append(error.code)
     responses = {}
     for status, codes in sorted(by_status.items()):
-        response = _response(" or ".join(sorted(set(codes))), _json(ErrorAnswer))
+        named = sorted(set(codes))
+        samples = {code: {"$ref": _EXAMPLE_REF.format(name=code)} for code in named}
+        response = _response(" or ".join(named), _json(ErrorAnswer, samples))
         if status == 503:
             response["headers"]["Retry-After"] = {"schema": {"type": "integer"}}
         responses[str(status)] = response
@@ -187,8 +207,23 @@ def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:
     return response
 
 
-def _json(model: type[BaseModel]) -> dict[str, Any]:
-    return {"application/json": {"schema": _ref(model)}}
+def _json(model: type[BaseModel], samples: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": _ref(model)}
+    if samples:
+        content["examples"] = samples
+    return {"application/json": content}
+
+
+def _examples(routes: Iterable[AnyRoute], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Of all answers and errors, by the name of the model or the code."""
+    values: dict[str, Any] = {}
+    for route in routes:
+        if route.answer is not None:
+            name = route.answer.__name__
+            values[name] = examples.of_answer(schemas[name], schemas)
+        for error in _raised(route):
+            values[error.code] = examples.of_error(error)
+    return {name: {"value": values[name]} for name in sorted(values)}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:
