@@ -11,7 +11,8 @@ from sandboxd.errors import InvalidRequest
 
 # Sizes as "512M", durations as "90s", cores as 1.5 or "150%", or plain numbers.
 Quantity = float | str
-Limits = Mapping[str, Quantity]
+# Names of limits to quantities; a literal dict of both kinds is inferred as one of objects.
+Limits = Mapping[str, object]
 Stdin = str | bytes | Literal[True]
 Isolation = Literal["auto", "basic", "standard", "strict"]
 Network = Literal["none", "loopback", "host"]

@@ -80,6 +80,10 @@ class Client:
         """Let them go on."""
         return self._ask(routes.resume_sandbox(ref))
 
+    def metrics(self, ref: str) -> Answer:
+        """What a sandbox uses now."""
+        return self._ask(routes.sandbox_metrics(ref))
+
     def start_execution(self, ref: str, body: Mapping[str, Any]) -> Answer:
         """The running execution; wait with `wait_execution`."""
         return self._ask(routes.start_execution(ref, body))

@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
-from sandboxd.client import bodies, routes
+from sandboxd.client import bodies
 from sandboxd.client.calls import Answer, Client, socket_path
 from sandboxd.client.files import Files
 from sandboxd.client.handle import Handle
@@ -200,8 +200,7 @@ class Sandbox:
 
     def metrics(self) -> dict[str, Any]:
         """What it uses now, as the API answers (docs/api.md)."""
-        answer: dict[str, Any] = self._client.ask(routes.sandbox_metrics(self.id))
-        return answer
+        return self._client.metrics(self.id)
 
     def kill(self) -> None:
         """Release it: returns once everything in it is gone. Releasing it twice is no error."""

@@ -25,6 +25,8 @@ COMMANDS = {
     "ps": "list executions",
     "logs": "show what an execution printed, or prints",
     "kill": "end an execution, or send it a signal",
+    "top": "show what sandboxes use, live",
+    "stats": "print what sandboxes use",
     "inspect": "show all about a sandbox or an execution",
     "cp": "copy files and directories into a sandbox or out of it",
     "suspend": "freeze every process in sandboxes",

@@ -11,6 +11,7 @@ from sandboxd.client.routes import host_events
 from sandboxd.client.sse import follow_events
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.exits import say
+from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import add_output_format
 from sandboxd.ctl.show import printable
 
@@ -23,15 +24,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print a line for each event until told to stop; with -o json, one object a line."""
-    for event in follow_events(connect(arguments), host_events):
-        data = json.loads(event.data)
-        if "sandbox_id" not in data:
-            # About the stream itself, such as a gap in it.
-            say(f"{printable(event.name)}: {printable(str(data.get('message')))}")
-        elif arguments.sandbox in (None, data["sandbox_id"], data["sandbox_name"]):
-            line = json.dumps(data) if arguments.output == "json" else describe(data)
-            print(line, flush=True)
-    raise AssertionError("events have no end")
+    with Interrupts():
+        for event in follow_events(connect(arguments), host_events):
+            data = json.loads(event.data)
+            if "sandbox_id" not in data:
+                # About the stream itself, such as a gap in it.
+                say(f"{printable(event.name)}: {printable(str(data.get('message')))}")
+            elif arguments.sandbox in (None, data["sandbox_id"], data["sandbox_name"]):
+                line = json.dumps(data) if arguments.output == "json" else describe(data)
+                print(line, flush=True)
+    return 0
 
 
 def describe(event: dict[str, Any]) -> str:

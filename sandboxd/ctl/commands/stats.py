@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl stats."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from sandboxd.ctl import usage_table
+from sandboxd.ctl.connect import connect
+from sandboxd.ctl.limits import add_output_format
+from sandboxd.ctl.samples import Sampler
+from sandboxd.ctl.show import print_json, table
+
+# Long enough for a rate.
+_APART_SECONDS = 0.5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    parser.add_argument(
+        "--sort", choices=tuple(usage_table.ORDERS), default="memory", help="largest first"
+    )
+    add_output_format(parser)
+    parser.add_argument("sandboxes", nargs="*", metavar="SANDBOX", help="id or name; default: all")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print what sandboxes use now; with -o json, their metrics."""
+    sampler = Sampler(connect(arguments), arguments.sandboxes)
+    samples = sampler.sample()
+    if arguments.output == "json":
+        print_json([sample.metrics for sample in samples])
+        return 0
+    if samples:
+        # A rate needs two looks with time between them.
+        time.sleep(_APART_SECONDS)
+        samples = sampler.sample()
+    print("\n".join(table(usage_table.rows(samples, arguments.sort))))
+    return 0

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples as a table for people: for `stats` once, for `top` again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sandboxd.client.calls import RUNNING, Answer
+from sandboxd.ctl.samples import Sample
+from sandboxd.ctl.show import age, command_line
+from sandboxd.ctl.verdict import verdict
+from sandboxd.quantity import format_bytes
+
+_BAR_CELLS = 10
+_COLUMNS = (
+    "SANDBOX", "NAME", "STATE", "CPU", "MEMORY", "OF LIMIT", "PIDS", "READ/s", "WRITE/s", "DISK",
+    "PRESSURE c/m/io", "RUNNING",
+)  # fmt: skip
+EXECUTION_COLUMNS = ("SANDBOX", "EXECUTION", "AGE", "VERDICT", "COMMAND")
+
+# Key to press or name to give, and what it sorts by; the largest is first.
+ORDERS: dict[str, Callable[[Sample], float]] = {
+    "cpu": lambda sample: sample.cpu_cores or 0.0,
+    "memory": lambda sample: sample.metrics["memory"]["current_bytes"] or 0,
+    "pids": lambda sample: sample.metrics["pids"]["current"] or 0,
+    "io": lambda sample: (sample.read_rate or 0.0) + (sample.write_rate or 0.0),
+    "disk": lambda sample: sample.metrics["disk"]["used_bytes"] or 0,
+}
+
+
+def rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:
+    """Header and a row for each."""
+    ordered = sorted(samples, key=ORDERS[order], reverse=True)
+    return [_COLUMNS, *map(_row, ordered)]
+
+
+def execution_rows(executions: list[Answer]) -> list[tuple[str, ...]]:
+    """Header and a row for each."""
+    return [EXECUTION_COLUMNS, *map(_execution_row, executions)]
+
+
+def bar(share: float | None) -> str:
+    """A share of a limit, drawn."""
+    if share is None:
+        return "?"
+    full = min(_BAR_CELLS, round(share * _BAR_CELLS))
+    return f"[{'#' * full}{'.' * (_BAR_CELLS - full)}] {share:4.0%}"
+
+
+def _row(sample: Sample) -> tuple[str, ...]:
+    sandbox, metrics = sample.sandbox, sample.metrics
+    limits = sandbox["limits"]
+    return (
+        sandbox["id"],
+        sandbox["name"] or "-",
+        sandbox["state"],
+        f"{_number(sample.cpu_cores, '.2f')}/{limits['cpus']:g}",
+        f"{_size(metrics['memory']['current_bytes'])}/{format_bytes(limits['memory_bytes'])}",
+        bar(sample.memory_share),
+        f"{_number(metrics['pids']['current'], 'd')}/{limits['pids']}",
+        _size(sample.read_rate),
+        _size(sample.write_rate),
+        _size(metrics["disk"]["used_bytes"]),
+        "/".join(_number(sample.pressure(name), ".0f") for name in ("cpu", "memory", "io")),
+        str(metrics["executions"]["running"]),
+    )
+
+
+def _execution_row(execution: Answer) -> tuple[str, ...]:
+    status = execution["status"]
+    return (
+        execution["sandbox_id"],
+        execution["id"],
+        age(execution["created_at"]),
+        status.lower() if status in RUNNING else verdict(execution),
+        command_line(execution["argv"], width=40),
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "?" if value is None else format(value, form)
+
+
+def _size(value: float | None) -> str:
+    return "?" if value is None else format_bytes(int(value))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sandboxctl stats and top with a real daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxd.client import Sandbox
+from tests.harness import ROOT, Daemon, running_daemon
+from tests.integration.terminal import Terminal
+
+pytestmark = pytest.mark.timeout(180)
+BUSY = "x = bytearray(50 << 20)\nwhile True: pass"
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def busy(daemon: Daemon) -> Iterator[Sandbox]:
+    limits = {"memory_bytes": "200M", "cpus": 1}
+    with Sandbox.create("busy", limits=limits, socket=daemon.socket) as sandbox:
+        handle = sandbox.run(["python3", "-c", BUSY], background=True)
+        yield sandbox
+        handle.kill()
+
+
+def stats(daemon: Daemon, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sandboxd.ctl.main", "stats", "--socket", daemon.socket, *argv],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_stats_of_all_and_of_one(daemon: Daemon, busy: Sandbox) -> None:
+    with Sandbox.create("idle", socket=daemon.socket):
+        listed = stats(daemon).stdout.splitlines()
+        assert listed[0].split()[:3] == ["SANDBOX", "NAME", "STATE"]
+        assert [line.split()[1] for line in listed[1:]] == ["busy", "idle"]
+        [only] = stats(daemon, "busy").stdout.splitlines()[1:]
+        assert "/200 MiB" in only
+        assert only.split()[3].endswith("/1")
+        [metrics] = json.loads(stats(daemon, "-o", "json", "busy").stdout)
+        assert metrics["sandbox_id"] == busy.id
+        assert metrics["executions"]["running"] == 1
+    assert stats(daemon, "nosuch").returncode == 125
+    assert busy.metrics()["executions"] == {"running": 1, "total": 1}
+
+
+def test_top_is_live_and_sortable(daemon: Daemon, busy: Sandbox) -> None:
+    terminal = Terminal(daemon, "top", "--every", "0.3s", cols=200)
+    terminal.wait_for("by cpu (")
+    terminal.wait_for("busy")
+    terminal.wait_for("VERDICT")
+    terminal.wait_for("running")
+    terminal.type("m")
+    terminal.wait_for("by memory (")
+    terminal.wait_for("%")
+    busy.run("exit 9")
+    terminal.wait_for("exited with code 9")
+    terminal.resize(6, 40)
+    terminal.wait_for("by memory (")
+    terminal.type("q")
+    assert terminal.end() == 0
+
+
+def test_top_without_a_terminal_says_what_else(daemon: Daemon) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sandboxd.ctl.main", "top", "--socket", daemon.socket],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 125
+    assert b"sandboxctl stats" in done.stderr
