@@ -73,6 +73,10 @@ class Shim(Protocol):
         """Start the command; after its exec returns when that was. Raises ExecutionNotStarted."""
         ...
 
+    async def started(self) -> datetime | None:
+        """When the command of a shim that was found running was started; None if it was not."""
+        ...
+
     async def abort(self) -> None:
         """Give up before `go`; returns when the shim is gone."""
         ...

@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.errors import SandboxdError
-from sandboxd.model import ErrorCode, Execution, ExecutionStatus, Sandbox, SandboxState
+from sandboxd.model import (
+    ErrorCode,
+    Execution,
+    ExecutionStatus,
+    Outcome,
+    Sandbox,
+    SandboxState,
+)
 from sandboxd.outcome import lost
 from sandboxd.ports import Shim
 
@@ -59,8 +67,14 @@ class Adoption:
         running = LiveExecution(execution)
         shim = await context.launcher.attach(live.sandbox.id, execution.id, directory)
         if execution.outcome.status is ExecutionStatus.PENDING:
-            await self._take_back(live, execution, shim)
-            return
+            started_at = await self._started_at(shim, directory)
+            if started_at is None:
+                await self._take_back(live, execution, shim)
+                return
+            # It had been told to go, only nobody had been told so.
+            execution.started_at = started_at
+            execution.outcome = Outcome(ExecutionStatus.RUNNING)
+            await self._executions.keep(execution)
         live.executions[execution.id] = running
         running.shim = shim
         if running.shim is not None:
@@ -70,11 +84,19 @@ class Adoption:
         facts = context.launcher.read_record(directory)
         outcome = lost() if facts is None else self._executions.judge(running, facts)
         self._executions.finish(running, outcome, facts)
-        await context.store.save_execution(execution)
+        await self._executions.keep(execution)
         context.life.ended(live.sandbox, execution)
         running.conclude()
-        await context.scheme.collect(live.sandbox, execution)
+        await self._collect(live, execution)
         running.collected.set()
+
+    async def _started_at(self, shim: Shim | None, directory: str) -> datetime | None:
+        """When the command of a start that was cut short was started; None if it was not."""
+        started_at = None if shim is None else await shim.started()
+        facts = self._context.launcher.read_record(directory)
+        if started_at is None and facts is not None:
+            return datetime.fromtimestamp(facts.finished_at - facts.wall_seconds, UTC)
+        return started_at
 
     async def _take_back(self, live: LiveSandbox, execution: Execution, shim: Shim | None) -> None:
         """Undo a start in the middle of which the earlier daemon ended: nobody was told of it."""
@@ -82,9 +104,16 @@ class Adoption:
         if shim is not None:
             shim.destroy()
             await shim.gone(timeout_seconds=_GONE_SECONDS)
-        await context.scheme.collect(live.sandbox, execution)
+        await self._collect(live, execution)
         await context.workspaces.remove_execution(live.sandbox.id, execution.id)
         _log.warning("Took back execution %s, which had not been started", execution.id)
+
+    async def _collect(self, live: LiveSandbox, execution: Execution) -> None:
+        """What stays is found by the reconcile: one place must not keep the daemon from serving."""
+        try:
+            await self._context.scheme.collect(live.sandbox, execution)
+        except SandboxdError as exc:
+            _log.error("Cannot clear up after execution %s: %s", execution.id, exc)
 
     async def _suspend_again(self, live: LiveSandbox) -> None:
         """The earlier daemon may have ended before it had stopped everything."""

@@ -61,7 +61,7 @@ class Executions:
             # The shim has the input; a record in memory for the retention time needs none.
             execution.command = replace(execution.command, stdin=None)
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
-            await self._save(execution)
+            await self.keep(execution)
         self._context.life.started(live.sandbox, execution)
         self.watch(live, begun)
         return begun
@@ -234,7 +234,7 @@ class Executions:
         self.finish(running, outcome, facts)
         live.touch(self._context.clock)
         try:
-            await self._save(running.execution)
+            await self.keep(running.execution)
             if live.sandbox.idle_timeout_seconds is not None:
                 # The next daemon has to know since when it is idle.
                 await self._save_sandbox(live.sandbox)
@@ -254,8 +254,8 @@ class Executions:
         except SandboxdError as exc:
             _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
 
-    async def _save(self, execution: Execution) -> None:
-        """Write the record; a full disk must not lose an end that is known in memory."""
+    async def keep(self, execution: Execution) -> None:
+        """Write the record; a full disk must not lose what is known in memory."""
         try:
             await self._context.store.save_execution(execution)
         except SandboxdError as exc:

@@ -24,6 +24,8 @@ _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
 _FREEZE_SECONDS = 10.0
 _EXIT_SECONDS = 10.0
+# A shim greets whoever connects.
+_GREETING_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
 
 _STEP_TEXT = {
@@ -89,6 +91,14 @@ class ShimLink:
                 details={"step": step, "errno": number, "cause": cause, "text": event["text"]},
             )
         return datetime.fromtimestamp(event["at"], UTC)
+
+    async def started(self) -> datetime | None:
+        """When the command of a shim that was found running was started; None if it was not."""
+        with suppress(OperationTimedOut):
+            event = await self._wait_for(("started", "failed", "ready"), _GREETING_SECONDS)
+            if event is not None and event["event"] == "started":
+                return datetime.fromtimestamp(event["at"], UTC)
+        return None
 
     async def abort(self) -> None:
         """Give up before `go` (or after a failed one); returns when the shim is gone."""

@@ -18,7 +18,7 @@ from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
-from sandboxd.errors import StdinClosed
+from sandboxd.errors import HostDiskFull, StdinClosed
 from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
@@ -52,6 +52,7 @@ class World:
         self.shims: dict[str, FakeShim] = {}
         self.seconds = 1000.0
         self.memory_used: int | None = None
+        self.full = False
         self.usage = SandboxUsage()
 
     def call(self, name: str) -> None:
@@ -106,6 +107,9 @@ class FakeShim:
     async def go(self) -> datetime:
         self.world.call("go")
         return self.world.now()
+
+    async def started(self) -> datetime | None:
+        return self.world.now() if "go" in self.world.calls else None
 
     async def abort(self) -> None:
         self.world.held.discard(f"shim {self.name}")
@@ -375,6 +379,8 @@ class FakeStore:
         self.sandboxes[sandbox.id] = sandbox
 
     async def save_execution(self, execution: Execution) -> None:
+        if self._world.full:
+            raise HostDiskFull("no room")
         self._world.call("save_execution")
         self.executions[execution.id] = execution
 

@@ -11,24 +11,27 @@ from sandboxd.engine.executions import Executions
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
-from sandboxd.model import Caller, Command, Sandbox, SandboxState
+from sandboxd.model import (
+    Caller,
+    Command,
+    ExecutionStatus,
+    Outcome,
+    Sandbox,
+    SandboxState,
+)
 from tests.unit.engine.fakes import World, make_context, make_engine
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))
 
 
-async def next_daemon(world: World, before: Context, **settings: object) -> tuple[Engine, Context]:
+def next_daemon(world: World, before: Context, **settings: object) -> tuple[Engine, Context]:
     """An engine over what an earlier one left in the world."""
     context = replace(make_context(world, **settings), store=before.store)
     engine = Engine(context)
-    engine_upkeep_is_the_test_s(engine)
-    await engine.open()
-    return engine, context
-
-
-def engine_upkeep_is_the_test_s(engine: Engine) -> None:
+    # The test's own, so that it knows when there was a round.
     engine._upkeep.start = lambda: None  # type: ignore[method-assign]
+    return engine, context
 
 
 async def look(context: Context) -> None:
@@ -53,8 +56,9 @@ async def test_idle_time_and_lifetime_go_on() -> None:
         await ended(engine, context, world, idle)
         context.tasks.cancel_all()
     world.seconds += 6
-    engine, context = await next_daemon(world, context)
+    engine, context = next_daemon(world, context)
     async with context.tasks:
+        await engine.open()
         await look(context)
         assert [idle.state, short.state] == [SandboxState.READY] * 2
         world.seconds += 5
@@ -76,8 +80,9 @@ async def test_retention_goes_on() -> None:
         world.seconds += 60
         late = await ended(engine, context, world, box)
         context.tasks.cancel_all()
-    engine, context = await next_daemon(world, context, retention_seconds=100.0)
+    engine, context = next_daemon(world, context, retention_seconds=100.0)
     async with context.tasks:
+        await engine.open()
         await look(context)
         assert len(engine.list_executions(ME)) == 2
         assert len(engine.list_sandboxes(ME)) == 2
@@ -92,8 +97,64 @@ async def test_a_drained_host_stays_drained() -> None:
     world = World()
     engine, context = make_engine(world)
     assert (await engine.set_draining(draining=True)).draining
-    engine, context = await next_daemon(world, context)
+    engine, context = next_daemon(world, context)
     async with context.tasks:
+        await engine.open()
         assert engine.host().draining
         assert not engine.host().ready
         assert not (await engine.set_draining(draining=False)).draining
+
+
+async def test_a_command_that_was_started_before_anybody_was_told_goes_on() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        box = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, box.id, RUN)
+        context.tasks.cancel_all()
+    # As the record is before the answer of the shim.
+    execution.outcome, execution.started_at = Outcome(ExecutionStatus.PENDING), None
+    engine, context = next_daemon(world, context)
+    async with context.tasks:
+        await engine.open()
+        adopted = engine.get_execution(ME, box.id, execution.id)
+        assert str(adopted.outcome.status) == "RUNNING"
+        assert adopted.started_at is not None
+        world.shims[execution.id].finish(wait_status=3 << 8)
+        ended = await engine.wait_execution(ME, box.id, execution.id, 5)
+        assert ended.outcome.exit_code == 3
+        await engine.release_sandbox(ME, box.id)
+
+
+async def test_a_start_that_had_not_got_to_its_command_is_taken_back() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        box = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, box.id, RUN)
+        context.tasks.cancel_all()
+    execution.outcome, execution.started_at = Outcome(ExecutionStatus.PENDING), None
+    world.calls.remove("go")
+    engine, context = next_daemon(world, context)
+    async with context.tasks:
+        await engine.open()
+        assert engine.list_executions(ME) == []
+        assert world.shims[execution.id].orders == ["destroy"]
+        assert f"record {execution.id}" not in world.held
+        await engine.release_sandbox(ME, box.id)
+
+
+async def test_a_full_disk_does_not_keep_a_daemon_from_starting() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        box = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, box.id, RUN)
+        context.tasks.cancel_all()
+    del world.shims[execution.id]
+    world.full = True
+    engine, context = next_daemon(world, context)
+    async with context.tasks:
+        await engine.open()
+        assert str(engine.get_execution(ME, box.id, execution.id).outcome.status) == "LOST"
+        await engine.release_sandbox(ME, box.id)
