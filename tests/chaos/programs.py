@@ -19,6 +19,7 @@ _EAT = (
     r"$|=1; print qq(up\n);"
     r" for (1..400) { push @a, q(x) x 1048576; select undef,undef,undef,$ARGV[0] }"
 )
+INPUT = b"more\n"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,13 @@ def echoing(rng: random.Random) -> Program:
     text = "".join(f"line {n}\n" for n in range(rng.randrange(10_000, 30_000)))
     body = {"argv": _perl(_ECHO), "stdin": text}
     return Program("echoing", body, "EXITED", text.encode(), {"exit_code": 0})
+
+
+def reading(rng: random.Random) -> Program:
+    """Has its input open; the round writes to it after the kill, and closes it."""
+    code = rng.randrange(100)
+    body = {"command": f"echo up; cat; exit {code}", "stdin_open": True}
+    return Program("reading", body, "EXITED", b"up\n" + INPUT, {"exit_code": code})
 
 
 def timed(rng: random.Random) -> Program:
@@ -123,6 +131,6 @@ def long(rng: random.Random) -> Program:
 Maker = Callable[[random.Random], Program]
 # Twenty together with the two that are suspended, the two that eat and the two runs.
 MIXED: tuple[Maker, ...] = (
-    counting, counting, counting, short, flooding, flooding, echoing, timed,
+    counting, counting, short, flooding, flooding, echoing, reading, timed,
     crashing, leaving, overflowing, spinning, long, long,
 )  # fmt: skip

@@ -91,6 +91,9 @@ class Round:
         assert self._state(boxes["cold"]) == "suspended"
         self._call("POST", f"/v1/sandboxes/{boxes['cold']['id']}/resume")
         for program, execution in self._started:
+            if program.kind == "reading":
+                self._call("POST", f"{path_of(execution)}/stdin", programs.INPUT)
+                self._call("POST", f"{path_of(execution)}/stdin/close")
             if not program.ends_by_itself:
                 self._call("POST", f"{path_of(execution)}/kill", {}, fine=("EXECUTION_FINISHED",))
         for program, wait in self._waits:
