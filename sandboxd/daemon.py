@@ -164,6 +164,7 @@ class _Daemon:
                 clock=clock,
                 scheme=chosen.scheme,
                 launcher=chosen.launcher,
+                roots=chosen.roots,
                 workspaces=directories,
                 uids=self._uids(instance_id),
                 store=DiskStore(self._state, clock),
@@ -252,15 +253,20 @@ class _Daemon:
             aggregate_bytes=budget.total_bytes,
             io_path=self._settings.io_device or self._state,
             address_space_bytes=self._settings.address_space_limit_bytes,
+            images=self._settings.images_directory,
+            system_paths=self._settings.system_paths,
         )
 
     def _offers(self, chosen: Chosen) -> Offers:
-        lacks = (Lack("a builder of roots and networks", "wait for the next version"),)
+        mounts: tuple[Lack, ...] = ()
+        if not chosen.pid_namespace:
+            mounts = (Lack("pid namespaces", "run sandboxd as root with CAP_SYS_ADMIN"),)
         found = Findings(
             is_root=os.geteuid() == 0,
             kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
-            root=lacks,
-            network=lacks,
+            private_mounts=() if chosen.root_lacks else mounts,
+            root=chosen.root_lacks,
+            network=chosen.network_lacks,
         )
         return offers(found, self._settings.isolation)
 

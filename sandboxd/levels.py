@@ -10,6 +10,8 @@ from sandboxd.errors import ConfigError, IsolationUnsupported, SandboxdError
 from sandboxd.model import Isolation, Network
 
 AUTO = "auto"
+# Where a sandbox with a root of its own has its home.
+HOME_INSIDE = "/home/sandbox"
 _BASIC = "own uid, no capabilities, no_new_privs, own pid namespace, /tmp and /dev/shm"
 _STANDARD = "a root of its own: read-only /usr, private /tmp, /dev/shm, /proc, ipc and uts"
 _STRICT = "standard, with the kernel's own information masked and never the host's network"

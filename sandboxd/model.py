@@ -324,6 +324,11 @@ class Sandbox:
     rootfs: str | None = None
     binds: tuple[Bind, ...] = ()
 
+    @property
+    def has_own_root(self) -> bool:
+        """Whether its commands see another file system than the host's."""
+        return self.isolation is not Isolation.BASIC
+
 
 @dataclass(slots=True)
 class Execution:

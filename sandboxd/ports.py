@@ -191,7 +191,7 @@ class Scheme(Protocol):
         """resource-module name -> (soft, hard) for the command itself."""
         ...
 
-    def environment(self, limits: Limits) -> Mapping[str, str]:
+    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
         """What a command's environment should say of its limits; a caller's own goes before."""
         ...
 
@@ -266,6 +266,26 @@ class Scheme(Protocol):
         ...
 
 
+class Roots(Protocol):
+    """What a sandbox has of its own beside its directories: network, root, ipc."""
+
+    async def build(
+        self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
+    ) -> None:
+        """Make what its isolation and network ask for, unless it is there; files: path inside ->
+        file. Raises InvalidRequest for an image that cannot be used; on an error nothing is left.
+        """
+        ...
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        """Let go of it; fine where there is none."""
+        ...
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """What an earlier daemon made for sandboxes that are not among these."""
+        ...
+
+
 class Workspaces(Protocol):
     """Directories on disk."""
 
@@ -305,7 +325,7 @@ class Workspaces(Protocol):
         """Path of the directory seen as /tmp."""
         ...
 
-    def identity_files(self, sandbox_id: str) -> Mapping[str, str]:
+    def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
         """/etc/passwd and /etc/group with the sandbox's uid in them: path inside -> file."""
         ...
 

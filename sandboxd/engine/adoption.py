@@ -48,15 +48,25 @@ class Adoption:
                 continue
             known.append(sandbox.id)
             await context.uids.reclaim(sandbox.uid, sandbox.id)
-            there = await context.scheme.adopt_sandbox(sandbox)
+            there = await context.scheme.adopt_sandbox(sandbox) and await self._has_root(sandbox)
             for execution in executions:
                 await self._adopt_execution(live, execution)
             await self._suspend_again(live)
             self._settle(live, sandbox, there=there)
+        await context.roots.discard_unknown(known)
         await context.workspaces.discard_unknown(stored)
         await context.uids.discard_unknown(known)
         for unit in await context.scheme.discard_unknown(known):
             _log.warning("Removed %s, which no record knows", unit)
+
+    async def _has_root(self, sandbox: Sandbox) -> bool:
+        """Whether what it has of its own is there, or could be made anew."""
+        try:
+            await self._sandboxes.build_root(sandbox)
+        except SandboxdError as exc:
+            _log.error("Cannot keep sandbox %s: %s", sandbox.id, exc)
+            return False
+        return True
 
     async def _adopt_execution(self, live: LiveSandbox, execution: Execution) -> None:
         context = self._context

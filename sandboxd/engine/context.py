@@ -14,7 +14,7 @@ from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.levels import Offers
 from sandboxd.policy import LimitPolicy
-from sandboxd.ports import Clock, Launcher, Scheme, Store, Uids, Workspaces
+from sandboxd.ports import Clock, Launcher, Roots, Scheme, Store, Uids, Workspaces
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class Context:
     clock: Clock
     scheme: Scheme
     launcher: Launcher
+    roots: Roots
     workspaces: Workspaces
     uids: Uids
     store: Store

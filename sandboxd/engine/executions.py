@@ -22,6 +22,7 @@ from sandboxd.errors import (
     SandboxReleased,
     SandboxSuspended,
 )
+from sandboxd.levels import HOME_INSIDE
 from sandboxd.model import (
     ErrorCode,
     Execution,
@@ -191,6 +192,8 @@ class Executions:
     def _launch_request(self, sandbox: Sandbox, execution: Execution) -> LaunchRequest:
         context = self._context
         home = context.workspaces.home(sandbox.id)
+        if sandbox.has_own_root:
+            home = HOME_INSIDE
         return LaunchRequest(
             sandbox=sandbox,
             execution=execution,
@@ -199,12 +202,12 @@ class Executions:
             cwd=os.path.join(home, execution.command.cwd or ""),
             record_directory=context.workspaces.record_directory(sandbox.id, execution.id),
             tmp_directory=context.workspaces.tmp(sandbox.id),
-            identity_files=context.workspaces.identity_files(sandbox.id),
+            identity_files=context.workspaces.identity_files(sandbox),
             private_mounts=context.settings.private_mounts,
         )
 
     def _environment(self, sandbox: Sandbox, execution: Execution, home: str) -> Mapping[str, str]:
-        private = self._context.settings.private_mounts
+        private = self._context.settings.private_mounts or sandbox.has_own_root
         return {
             "PATH": _PATH,
             "HOME": home,
@@ -213,7 +216,7 @@ class Executions:
             "LANG": "C.UTF-8",
             "TMPDIR": "/tmp" if private else self._context.workspaces.tmp(sandbox.id),  # noqa: S108
             **({"TERM": _TERMINAL_TYPE} if execution.command.tty is not None else {}),
-            **self._context.scheme.environment(execution.limits),
+            **self._context.scheme.environment(sandbox, execution.limits),
             **sandbox.env,
             **execution.command.env,
         }

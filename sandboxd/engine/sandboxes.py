@@ -69,6 +69,8 @@ class Sandboxes:
                 await context.workspaces.create(sandbox)
                 await context.store.save_sandbox(sandbox)
                 await context.scheme.create_sandbox(sandbox)
+                undo.push_async_callback(context.scheme.release_sandbox, sandbox)
+                await self.build_root(sandbox)
                 undo.pop_all()
             live = LiveSandbox(sandbox)
             registry.add(live)
@@ -158,6 +160,16 @@ class Sandboxes:
                 f"cannot release sandbox {live.sandbox.id} yet: something of it is still there",
                 hint="it is tried again in the background; see the journal for what is left",
             )
+
+    async def build_root(self, sandbox: Sandbox) -> None:
+        """Make what it has of its own beside its directories, unless it is there."""
+        spaces = self._context.workspaces
+        await self._context.roots.build(
+            sandbox,
+            home=spaces.home(sandbox.id),
+            tmp=spaces.tmp(sandbox.id),
+            files=spaces.identity_files(sandbox),
+        )
 
     # -- private
 
@@ -254,6 +266,7 @@ class Sandboxes:
                     sandbox.uid,
                 )
                 return
+            await context.roots.remove(sandbox)
             await context.workspaces.remove_contents(sandbox.id)
             sandbox.state = SandboxState.RELEASED
             sandbox.env = {}

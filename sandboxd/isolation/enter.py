@@ -7,19 +7,22 @@ step's name; the caller sends it to the shim through a pipe that the exec closes
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import signal
 import socket
 from typing import Any, NoReturn
 
-from sandboxd.isolation import linux, seccomp
+from sandboxd.isolation import linux, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
 _OOM_SCORE_ADJ = "500"
+
+# The search for a program imports what it needs when it is first asked for: after a change of root
+# the library may be out of reach.
+os.get_exec_path({})
 
 
 class EnterFailed(Exception):
@@ -56,8 +59,7 @@ def enter_and_exec(
         step = "priority"
         os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
         step = "mounts"
-        if spec["namespaces"]:
-            _private_mounts(spec)
+        _enter_place(spec)
         if terminal is not None:
             step = "terminal"
             take_terminal(spec["tty"]["rows"], spec["tty"]["cols"], spec["uid"], terminal)
@@ -97,43 +99,14 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _private_mounts(spec: dict[str, Any]) -> None:
-    """A mount and ipc namespace of the execution's own: no file in /tmp, no shared memory and no
-    System V object outlives it, and /proc shows its own pid namespace."""
-    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
-    _stop_propagation()
-    safe = linux.MS_NOSUID | linux.MS_NODEV
-    if spec["pid_namespace"]:
-        linux.mount("proc", "/proc", "proc", safe | linux.MS_NOEXEC)
-    for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
-        if os.path.isdir(target) and not os.path.islink(target):
-            linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
-    for target, source in spec["files"].items():
-        linux.mount(source, target, None, linux.MS_BIND)
-    if os.path.isdir("/dev/shm"):  # noqa: S108
-        size = spec["shm_bytes"]
-        linux.mount("shm", "/dev/shm", "tmpfs", safe, f"size={size},mode=1777")  # noqa: S108
-
-
-def _stop_propagation() -> None:
-    """Keep the mounts made here from reaching the host."""
-    try:
-        linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    except OSError as exc:
-        if exc.errno != errno.EINVAL:
-            raise
-    else:
-        return
-    # In a chroot `/` may be no mount point, and the mount it lies in has no name there. Joining
-    # the namespace we are in makes the namespace's own root ours (setns(2)): from there it has.
-    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    linux.setns(namespace, linux.CLONE_NEWNS)
-    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    os.fchdir(root)
-    os.chroot(".")
-    os.close(namespace)
-    os.close(root)
+def _enter_place(spec: dict[str, Any]) -> None:
+    """Join what the sandbox has of its own, then make what the execution has of its own."""
+    mounts.join(spec["pins_directory"], spec["pins"])
+    if spec["isolation"] != "basic":
+        masked = spec["isolation"] == "strict"
+        mounts.in_own_root(pid_namespace=spec["pid_namespace"], masked=masked)
+    elif spec["namespaces"]:
+        mounts.in_host_root(spec)
 
 
 def _set_rlimits(wanted: dict[str, list[int]]) -> None:

@@ -8,15 +8,22 @@ import errno
 import os
 
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
 
+MS_RDONLY = 0x1
 MS_NOSUID = 0x2
 MS_NODEV = 0x4
 MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
+
+_MNT_DETACH = 0x2
+_UMOUNT_NOFOLLOW = 0x8
 
 # Of keyctl(2), which the C library does not wrap; machines of the generic table have 219.
 _KEYCTL_NUMBERS = {
@@ -70,6 +77,13 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
         ),
         f"mount {target}",
     )
+
+
+def unmount(target: str) -> None:
+    """umount2(2) of what is mounted last there, out of sight at once; raises OSError, EINVAL where
+    nothing is."""
+    flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
+    _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
 
 def _prctl(option: int, value: int, what: str) -> None:

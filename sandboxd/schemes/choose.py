@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from sandboxd.cgroup import host
 from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.levels import Lack
 from sandboxd.model import (
     Command,
     Execution,
@@ -25,6 +26,7 @@ from sandboxd.names import UnitNames, new_id
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.spawn.client import SpawnerClient, spawner_argv, start_spawner_process
+from sandboxd.spawn.roots import Roots
 from sandboxd.supervisor.client import SupervisorClient
 from sandboxd.systemd.manager import Manager
 
@@ -55,6 +57,8 @@ class Wanted:
     aggregate_bytes: int
     io_path: str
     address_space_bytes: int
+    images: str | None
+    system_paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,9 @@ class Chosen:
 
     scheme: RlimitScheme | SystemdScheme
     launcher: SpawnerClient
+    roots: Roots
+    root_lacks: tuple[Lack, ...]
+    network_lacks: tuple[Lack, ...]
     pid_namespace: bool
     missing: tuple[str, ...]
     close: Callable[[bool], Awaitable[None]]
@@ -131,17 +138,20 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         )
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
+        roots = _roots(wanted, launcher)
+        lacks = await roots.missing()
         undo.pop_all()
 
     async def close(stop_all: bool) -> None:
         if stop_all:
+            await roots.remove_all()
             await launcher.stop_spawner()
             await manager.stop_unit(service)
         launcher.close()
         await scheme.close(remove_parent=stop_all)
         await manager.close()
 
-    return Chosen(scheme, launcher, pid_namespace, missing, close)
+    return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
 
 
 async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
@@ -151,14 +161,22 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
     scheme = RlimitScheme(reason, supervisor, address_space_bytes=wanted.address_space_bytes)
     await scheme.open()
     pid_namespace, missing = await _probe(scheme, launcher)
+    roots = _roots(wanted, launcher)
+    lacks = await roots.missing()
 
     async def close(stop_all: bool) -> None:
         if stop_all:
+            await roots.remove_all()
             await launcher.stop_spawner()
         scheme.close()
         launcher.close()
 
-    return Chosen(scheme, launcher, pid_namespace, (*missing, *scheme.missing), close)
+    missing = (*missing, *scheme.missing)
+    return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
+
+
+def _roots(wanted: Wanted, launcher: SpawnerClient) -> Roots:
+    return Roots(launcher, images=wanted.images, system_paths=wanted.system_paths)
 
 
 async def _probe(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Mapping
 
@@ -14,6 +15,9 @@ _INFINITY = resource.RLIM_INFINITY
 _STACK_BYTES = 8 << 20
 _LOCKED_BYTES = 8 << 20
 _MESSAGE_QUEUE_BYTES = 819200
+_MIB = 1 << 20
+# Runtimes need room beside their heaps.
+_HEAP_SHARE = 0.75
 
 
 def rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
@@ -44,4 +48,16 @@ def enforcement() -> Mapping[str, Enforcement]:
         "max_output_bytes": Enforcement(shim, "the execution's shim, which copies the output"),
         "open_files": Enforcement(kernel, "RLIMIT_NOFILE of each process"),
         "file_size_bytes": Enforcement(kernel, "RLIMIT_FSIZE of each file"),
+    }
+
+
+def hints(limits: Limits) -> Mapping[str, str]:
+    """For runtimes that else size themselves by the host's memory and processors, since no cgroup
+    tells them better. A caller's own settings go before these."""
+    heap_mib = max(16, int(limits.memory_bytes * _HEAP_SHARE) // _MIB)
+    return {
+        "JAVA_TOOL_OPTIONS": f"-XX:MaxRAM={limits.memory_bytes}",
+        "NODE_OPTIONS": f"--max-old-space-size={heap_mib}",
+        "GOMEMLIMIT": f"{heap_mib}MiB",
+        "GOMAXPROCS": str(max(1, math.ceil(limits.cpus))),
     }

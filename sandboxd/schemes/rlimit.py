@@ -25,7 +25,7 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.ports import Shim
-from sandboxd.schemes import supervised
+from sandboxd.schemes import common, supervised
 from sandboxd.schemes.supervised import Powers
 from sandboxd.spawn.records import process_start_time
 from sandboxd.supervisor.client import SupervisorClient
@@ -89,9 +89,9 @@ class RlimitScheme:
             self._powers, limits, address_space_bytes=self._address_space_bytes
         )
 
-    def environment(self, limits: Limits) -> Mapping[str, str]:
+    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
         """Hints for runtimes that size themselves by the host."""
-        return supervised.hints(limits)
+        return common.hints(limits)
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         """The uid is the place; the supervisor learns of it."""

@@ -13,9 +13,6 @@ from sandboxd.schemes import common
 from sandboxd.supervisor.state import Caps
 
 _IO_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
-_MIB = 1 << 20
-# Runtimes need room beside their heaps.
-_HEAP_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +148,3 @@ def own_caps(powers: Powers, execution: Execution, limits: Limits) -> Caps:
     own = {name: getattr(limits, name) for name in SCOPE_LIMITS if name in execution.own_limits}
     data = data_bytes(powers, limits.memory_bytes)
     return Caps(**own, cpu_seconds=limits.cpu_seconds, data_bytes=data)
-
-
-def hints(limits: Limits) -> Mapping[str, str]:
-    """For runtimes that else size themselves by the host's memory and processors, since no cgroup
-    tells them better. A caller's own settings go before these."""
-    heap_mib = max(16, int(limits.memory_bytes * _HEAP_SHARE) // _MIB)
-    return {
-        "JAVA_TOOL_OPTIONS": f"-XX:MaxRAM={limits.memory_bytes}",
-        "NODE_OPTIONS": f"--max-old-space-size={heap_mib}",
-        "GOMEMLIMIT": f"{heap_mib}MiB",
-        "GOMAXPROCS": str(max(1, math.ceil(limits.cpus))),
-    }

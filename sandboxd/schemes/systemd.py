@@ -243,9 +243,9 @@ class SystemdScheme:
         back = partial(self._slices.set_limits, place, old)
         undo.push_async_callback(quietly, back, f"restore the limits of {place.unit}")
 
-    def environment(self, limits: Limits) -> Mapping[str, str]:
-        """Nothing: runtimes read their cgroup's limits."""
-        return {}
+    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
+        """Hints where runtimes cannot read their cgroup's limits: a root of its own has no /sys."""
+        return common.hints(limits) if sandbox.has_own_root else {}
 
     async def suspend_sandbox(self, sandbox: Sandbox) -> None:
         """Nothing: only shims thaw their cgroups."""

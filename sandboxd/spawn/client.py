@@ -21,7 +21,7 @@ from sandboxd.names import new_id
 from sandboxd.outcome import Facts
 from sandboxd.ports import LaunchRequest
 from sandboxd.spawn import records, reports
-from sandboxd.spawn.connection import SpawnerConnection, SpawnerUnreachable
+from sandboxd.spawn.connection import Answer, SpawnerConnection, SpawnerUnreachable
 from sandboxd.spawn.link import ShimLink
 from sandboxd.spawn.supervised import socket_path
 
@@ -67,6 +67,18 @@ class SpawnerClient:
         self._runtime = runtime_directory
         self._spawner = SpawnerConnection(os.path.join(runtime_directory, "spawner.sock"), start)
 
+    @property
+    def runtime_directory(self) -> str:
+        """What the spawner makes is below it."""
+        return self._runtime
+
+    async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
+        """The spawner's answer, with descriptors that are the caller's from now on.
+
+        Raises SpawnerUnreachable.
+        """
+        return await self._spawner.ask(request, fds)
+
     async def open(self) -> None:
         """Connect, after starting a spawner where none answers. Raises SpawnerUnreachable."""
         await self._spawner.open()
@@ -96,7 +108,7 @@ class SpawnerClient:
             records.reserve_record(request.record_directory)
         except OSError as exc:
             raise host_lacks("cannot prepare the execution", exc, request.record_directory) from exc
-        spec = reports.specification(request)
+        spec = reports.specification(request, self._runtime)
         name = f"{request.sandbox.id}-{request.execution.id}"
         if not spec["cgroup"]:
             spec["supervisor"] = socket_path(self._runtime)
@@ -159,10 +171,10 @@ class SpawnerClient:
                 listener, connection = _control_pair(os.path.join(directory, "control"))
                 finally_close.callback(listener.close)
                 undo.callback(connection.close)
-                fds = [_memory_file("spec", json.dumps(spec).encode()), listener.fileno()]
+                fds = [memory_file("spec", json.dumps(spec).encode()), listener.fileno()]
                 finally_close.callback(os.close, fds[0])
                 if stdin is not None:
-                    fds.append(_memory_file("stdin", stdin))
+                    fds.append(memory_file("stdin", stdin))
                     finally_close.callback(os.close, fds[2])
             except OSError as exc:
                 raise host_lacks("cannot prepare the execution", exc, directory) from exc
@@ -205,7 +217,7 @@ def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
     return listener, connection
 
 
-def _memory_file(name: str, data: bytes) -> int:
+def memory_file(name: str, data: bytes) -> int:
     """An fd with `data`: no size limit of a socket, no file that could be left."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     view = memoryview(data)

@@ -8,8 +8,8 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from sandboxd.isolation import seccomp
-from sandboxd.model import Isolation, OutputSummary
+from sandboxd.isolation import pins, seccomp
+from sandboxd.model import Isolation, Limits, OutputSummary
 from sandboxd.outcome import Facts
 from sandboxd.pidfd import open_pidfd
 from sandboxd.ports import LaunchRequest
@@ -18,10 +18,11 @@ from sandboxd.spawn import records
 _log = logging.getLogger(__name__)
 
 
-def specification(request: LaunchRequest) -> dict[str, Any]:
+def specification(request: LaunchRequest, runtime_directory: str) -> dict[str, Any]:
     """What spawn/shim.py and isolation/enter.py read."""
     command, limits = request.execution.command, request.execution.limits
     uid = request.sandbox.uid if os.getuid() == 0 else None
+    pins_root = pins.root_of(runtime_directory)
     return {
         "protocol": records.PROTOCOL,
         "sandbox": request.sandbox.id,
@@ -46,10 +47,18 @@ def specification(request: LaunchRequest) -> dict[str, Any]:
         "kill_grace_seconds": command.kill_grace_seconds,
         "filter": seccomp.choose(strict=request.sandbox.isolation is Isolation.STRICT),
         "namespaces": request.private_mounts,
+        "pins": list(pins.kinds(request.sandbox.isolation, request.sandbox.network)),
+        "pins_root": pins_root,
+        "pins_directory": os.path.join(pins_root, request.sandbox.id),
         "tmp_dir": request.tmp_directory,
         "files": dict(request.identity_files),
-        "shm_bytes": limits.memory_bytes,
+        "shm_bytes": shm_bytes(request.sandbox.limits),
     }
+
+
+def shm_bytes(limits: Limits) -> int:
+    """The size of /dev/shm: a full one shall say ENOSPC, and not hold all of the memory."""
+    return limits.memory_bytes // 2
 
 
 def read_facts(record_directory: str) -> Facts | None:

@@ -4,7 +4,8 @@
 A service of its own on systemd hosts, else started once by the daemon. It listens on a SEQPACKET
 socket of root's and answers {"op": "spawn"} with the shim's pid and pidfd. A request carries the
 specification in a memfd, the shim's listening control socket and, if asked, a file with the
-command's input. It reaps shims; killing it harms none.
+command's input. {"op": "build"} carries an order for a builder (spawn/builder.py) and the pipe for
+its answer. It reaps both; killing it harms none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.isolation import linux
-from sandboxd.spawn import records, shim
+from sandboxd.spawn import builder, records, shim
 from sandboxd.spawn.helper import Helper
 from sandboxd.spawn.tree import wake_on_signals
 
@@ -37,6 +38,7 @@ class Spawner:
         self._idle_seconds = idle_seconds
         self._clients: dict[int, socket.socket] = {}
         self._shims: set[int] = set()
+        self._builders: set[int] = set()
         self._stopping = False
         self._supervisor = Helper()
         self._poll = select.poll()
@@ -139,6 +141,15 @@ class Spawner:
                 answer = {"ok": True, "pid": pid, "pid_namespace": pid_namespace}
                 self._reply(client, answer, pidfd)
                 os.close(pidfd)
+            case "build":
+                try:
+                    pid = self._fork_builder(fds)
+                except OSError as exc:
+                    self._reply(client, {"ok": False, "errno": exc.errno, "text": str(exc)})
+                    return
+                pidfd = os.pidfd_open(pid)
+                self._reply(client, {"ok": True}, pidfd)
+                os.close(pidfd)
             case other:
                 self._reply(client, {"ok": False, "errno": 0, "text": f"unknown op {other!r}"})
 
@@ -164,15 +175,20 @@ class Spawner:
         self._shims.add(pid)
         return pid, pid_namespace
 
+    def _fork_builder(self, fds: list[int]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _keep_only(fds)
+                builder.run(fds[0], fds[1])
+            finally:
+                os._exit(1)
+        self._builders.add(pid)
+        return pid
+
     def _become_shim(self, fds: list[int], *, pid_namespace: bool) -> None:
         try:
-            kept = sorted(fds)
-            low = 3
-            for fd in kept:
-                os.closerange(low, fd)
-                low = fd + 1
-            os.closerange(low, os.sysconf("SC_OPEN_MAX"))
-            signal.set_wakeup_fd(-1)
+            _keep_only(fds)
             spec = json.loads(os.pread(fds[0], records.MAX_SPEC_BYTES, 0))
             os.close(fds[0])
             listener = socket.socket(fileno=fds[1])
@@ -190,17 +206,28 @@ class Spawner:
             if pid == 0:
                 break
             self._shims.discard(pid)
+            self._builders.discard(pid)
             self._supervisor.ended(pid)
         self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """Whoever is our child and no shim is the rest of an execution whose shim died."""
+        """Whoever else is our child is the rest of one that died."""
         me = os.getpid()
         with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
             children = {int(word) for word in file.read().split()}
-        for pid in children - self._shims - {self._supervisor.pid}:
+        for pid in children - self._shims - self._builders - {self._supervisor.pid}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _keep_only(fds: list[int]) -> None:
+    """Close all other descriptors but the first three."""
+    low = 3
+    for fd in sorted(fds):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+    signal.set_wakeup_fd(-1)
 
 
 def _notify_ready() -> None:

@@ -58,14 +58,15 @@ class Execution(Group):
         return self.verdict is not None
 
     @property
-    def mounted_bytes(self) -> int:
-        """Files in its /dev/shm, now."""
-        return 0 if self._shared is None else self._shared.mounted_bytes()
+    def mounted(self) -> tuple[int, int]:
+        """The device of its /dev/shm, and the bytes of the files in it, now."""
+        shared = self._shared
+        return (0, 0) if shared is None else (shared.device, shared.mounted_bytes())
 
     @property
-    def scanned_bytes(self) -> int:
-        """Memfds and segments by the last scan."""
-        return sum(self.memfds.values()) + self._segment_bytes
+    def segments(self) -> tuple[int, int]:
+        """Its ipc namespace, and the bytes of the segments in it by the last scan."""
+        return (0, 0) if self._shared is None else (self._shared.namespace, self._segment_bytes)
 
     def follow(self, entry: Entry, now: float) -> None:
         """Limits of its own may have changed."""

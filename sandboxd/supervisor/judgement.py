@@ -39,8 +39,7 @@ def oom_verdict(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
 
 def own_bytes(execution: Execution) -> int:
     """At most this much is one execution's."""
-    files = execution.mounted_bytes + execution.scanned_bytes
-    return group.sums([execution], files).upper_bytes
+    return group.sums([execution], _file_bytes([execution])).upper_bytes
 
 
 def _measure(gauge: MemoryGauge, groups: Sequence[Group], seen: Sums, abilities: Abilities) -> int:
@@ -51,11 +50,12 @@ def _measure(gauge: MemoryGauge, groups: Sequence[Group], seen: Sums, abilities:
 
 
 def _file_bytes(executions: Iterable[Execution]) -> int:
-    """Files in memory; a memfd that several have open counts once."""
-    total = 0
-    inodes: dict[int, int] = {}
+    """Files in memory; what several executions have in common counts once."""
+    memfds: dict[int, int] = {}
+    mounts: dict[int, int] = {}
+    segments: dict[int, int] = {}
     for execution in executions:
-        total += execution.mounted_bytes + execution.scanned_bytes
-        total -= sum(execution.memfds.values())
-        inodes.update(execution.memfds)
-    return total + sum(inodes.values())
+        memfds.update(execution.memfds)
+        mounts.update([execution.mounted])
+        segments.update([execution.segments])
+    return sum(map(sum, (memfds.values(), mounts.values(), segments.values())))

@@ -75,7 +75,10 @@ def memfds(pids: Iterable[int], device: int) -> dict[int, int]:
 
 
 class SharedFiles:
-    """Files in /dev/shm and System V segments of one execution, by one of its processes."""
+    """Files in /dev/shm and System V segments of one execution, by one of its processes.
+
+    device, namespace: whose they are. Executions of a sandbox may have both in common.
+    """
 
     def __init__(self, pid: int, uid: int | None) -> None:
         """uid: whose files count where /dev/shm or the ipc namespace is the host's; None: nobody's.
@@ -90,7 +93,9 @@ class SharedFiles:
                 os.close(fd)
             else:
                 self._mount_fd = fd
-        self._own_segments = os.stat(f"/proc/{pid}/ns/ipc") != os.stat("/proc/self/ns/ipc")
+        self.device = 0 if self._mount_fd < 0 else os.fstat(self._mount_fd).st_dev
+        self.namespace = os.stat(f"/proc/{pid}/ns/ipc").st_ino
+        self._own_segments = self.namespace != os.stat("/proc/self/ns/ipc").st_ino
         self._segments_fd = _open_segments(pid if self._own_segments else None)
 
     def mounted_bytes(self) -> int:

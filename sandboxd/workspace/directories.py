@@ -4,6 +4,7 @@
 <state-dir>/sandboxes/<id>/       root's, 0711: a sandbox's uid may pass, not look
     home/  tmp/                   the sandbox's, 0700
     staging/                      root's, 0700: files that are written, trees that are removed
+    passwd  group  ...            root's, 0644: seen in its /etc
     executions/<eid>/             root's, 0700: records and output spools
 """
 
@@ -15,12 +16,13 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event
 
 from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.model import Sandbox
 from sandboxd.names import is_id
+from sandboxd.workspace import identity
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
@@ -31,13 +33,6 @@ _log = logging.getLogger(__name__)
 _REMOVERS = 4
 # Mounted over inside every sandbox, so nothing below them can be reached from there.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
-
-
-# The sandbox's line in passwd(5) and group(5), before the host's own.
-_IDENTITY = {
-    "passwd": "sandbox:x:{uid}:{uid}:sandbox:{home}:/bin/sh",
-    "group": "sandbox:x:{uid}:",
-}
 
 
 class Directories:
@@ -67,7 +62,7 @@ class Directories:
 
     async def create(self, sandbox: Sandbox) -> None:
         """Home and tmp of a sandbox, owned by its uid."""
-        await asyncio.to_thread(self._create, sandbox.id, sandbox.uid)
+        await asyncio.to_thread(self._create, sandbox)
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
         """The record directory of an execution."""
@@ -120,9 +115,10 @@ class Directories:
         """Path of the directory seen as /tmp."""
         return os.path.join(self._path(sandbox_id), "tmp")
 
-    def identity_files(self, sandbox_id: str) -> Mapping[str, str]:
-        """/etc/passwd and /etc/group with the sandbox's uid in them: path inside -> file."""
-        return {f"/etc/{name}": os.path.join(self._path(sandbox_id), name) for name in _IDENTITY}
+    def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
+        """Its own files of /etc: path inside -> file."""
+        directory = self._path(sandbox.id)
+        return {f"/etc/{name}": os.path.join(directory, name) for name in identity.names(sandbox)}
 
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
         """Path of an execution's record directory."""
@@ -173,7 +169,8 @@ class Directories:
     def _path(self, sandbox_id: str) -> str:
         return os.path.join(self._root, sandbox_id)
 
-    def _create(self, sandbox_id: str, uid: int) -> None:
+    def _create(self, sandbox: Sandbox) -> None:
+        sandbox_id, uid = sandbox.id, sandbox.uid
         with _disk_full_named(self._root):
             os.mkdir(self._path(sandbox_id), 0o710)
             if os.getuid() == 0:
@@ -181,9 +178,9 @@ class Directories:
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
             os.mkdir(self._staging(sandbox_id), 0o700)
-            for name, entry in _IDENTITY.items():
-                line = entry.format(uid=uid, home=self.home(sandbox_id))
-                _write_identity(os.path.join(self._path(sandbox_id), name), name, line)
+            for path, file in self.identity_files(sandbox).items():
+                text = identity.text(sandbox, os.path.basename(path), self.home(sandbox_id))
+                _write_identity(file, text)
             for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
                 os.mkdir(path, 0o700)
                 if os.getuid() == 0:
@@ -197,12 +194,10 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _write_identity(path: str, name: str, line: str) -> None:
-    with suppress(FileNotFoundError), open(f"/etc/{name}", encoding="utf-8") as file:
-        line = f"{line}\n{file.read()}"
+def _write_identity(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     with open(fd, "w", encoding="utf-8") as file:
-        file.write(line)
+        file.write(text)
 
 
 def _read(path: str, offset: int, size: int) -> bytes:

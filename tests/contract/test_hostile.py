@@ -94,7 +94,8 @@ def test_another_sandbox_with_a_directory_of_it_cannot_hold_up_a_release(
 ) -> None:
     """An accomplice fills the directory while it is emptied."""
     name = f"sandboxd-test-{secrets.token_hex(8)}"
-    victim, accomplice = create(), create()
+    # The host's abstract sockets, since no sandbox has a file or a network in common with another.
+    victim, accomplice = create(network="host"), create(network="host")
     running = start(daemon, accomplice, python(_KEEP_MAKING, name))
     printed(daemon, running, b"bound")
     assert daemon.execute(victim["id"], python(_HAND_OVER, name))["exit_code"] == 0

@@ -214,7 +214,7 @@ class FakeScheme:
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
         return {}
 
-    def environment(self, limits: Limits) -> Mapping[str, str]:
+    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
         return {}
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
@@ -276,6 +276,25 @@ class FakeScheme:
         return ()
 
 
+class FakeRoots:
+    """Fits ports.Roots."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def build(
+        self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
+    ) -> None:
+        self._world.call("build_root")
+        self._world.held.add(f"root {sandbox.id}")
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        self._world.held.discard(f"root {sandbox.id}")
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        self._world.call("discard_unknown_roots")
+
+
 class FakeWorkspaces:
     """Fits ports.Workspaces."""
 
@@ -311,7 +330,7 @@ class FakeWorkspaces:
     def tmp(self, sandbox_id: str) -> str:
         return f"/tmp/{sandbox_id}"
 
-    def identity_files(self, sandbox_id: str) -> Mapping[str, str]:
+    def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
         return {}
 
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
@@ -424,6 +443,7 @@ def make_context(world: World, **changes: object) -> Context:
         clock=world,
         scheme=FakeScheme(world),
         launcher=FakeLauncher(world),
+        roots=FakeRoots(world),
         workspaces=FakeWorkspaces(world),
         uids=FakeUids(world),
         store=FakeStore(world),

@@ -48,7 +48,9 @@ def upkeep_of(context: Context) -> Upkeep:
     return Upkeep(context, Sandboxes(context), Executions(context))
 
 
-@pytest.mark.parametrize("step", ["take_uid", "create_workspace", "save_sandbox", "create_sandbox"])
+@pytest.mark.parametrize(
+    "step", ["take_uid", "create_workspace", "save_sandbox", "create_sandbox", "build_root"]
+)
 async def test_a_create_that_breaks_leaves_nothing(step: str) -> None:
     world = World()
     engine, context = make_engine(world)

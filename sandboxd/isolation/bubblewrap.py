@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place that knows bubblewrap: what a root shall have -> bwrap's arguments. Pure.
+
+It is run as real root, without a user namespace, once for each sandbox. What it runs inside only
+says that the root is complete and waits until the namespaces are pinned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
+HOST_NAME = "sandbox"
+READY = b"ready\n"
+# Builtins only, so that an image needs no more than its /bin/sh.
+_HOLDER = ("/bin/sh", "-c", "echo ready; read -r line")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What a root has. Pairs are (on the host, inside); links are (target, path inside)."""
+
+    readable: Sequence[tuple[str, str]]
+    links: Sequence[tuple[str, str]]
+    home: tuple[str, str]
+    tmp: str
+    shm_bytes: int
+    writable: Sequence[tuple[str, str]] = ()
+
+
+def arguments(program: str, root: Root, *, info_fd: int) -> list[str]:
+    """bwrap's argv. info_fd: where it shall write the holder's pid, as JSON.
+
+    Every bind is nosuid and nodev, recursive and, unless it may be written, read-only all through.
+    """
+    argv = [program, "--unshare-ipc", "--unshare-uts", "--hostname", HOST_NAME]
+    argv += ["--cap-drop", "ALL", "--chdir", "/", "--info-fd", str(info_fd)]
+    # Parents that it makes by itself are root's alone.
+    for path in _parents(root):
+        argv += ["--perms", "0755", "--dir", path]
+    for source, path in root.readable:
+        argv += ["--ro-bind", source, path]
+    for target, path in root.links:
+        argv += ["--symlink", target, path]
+    argv += ["--dev", "/dev", "--dir", "/proc", "--dir", "/run"]
+    # A tmpfs that root makes is 0755 without --perms.
+    argv += ["--perms", "1777", "--size", str(root.shm_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
+    argv += ["--remount-ro", "/dev"]
+    for path in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
+        argv += ["--bind", root.tmp, path]
+    for source, path in (root.home, *root.writable):
+        argv += ["--bind", source, path]
+    return [*argv, "--remount-ro", "/", "--", *_HOLDER]
+
+
+def _parents(root: Root) -> list[str]:
+    """Directories above what is put into the root, the upper ones first; none that is itself put
+    there, since below it nothing can be made."""
+    inside = [path for _, path in (*root.readable, *root.links, root.home, *root.writable)]
+    inside += ["/var/tmp"]  # noqa: S108 - the mount point
+    found = set()
+    for path in inside:
+        while (path := os.path.dirname(path)) != "/":
+            found.add(path)
+    taken = {path for _, path in (*root.readable, *root.writable)}
+    return sorted(path for path in found if not _is_within(path, taken))
+
+
+def _is_within(path: str, tops: Collection[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}/") for top in tops)

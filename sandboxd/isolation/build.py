@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes what a sandbox has of its own, and pins it: runs in a process of its own (spawn/builder.py)
+that ends afterwards, so that no process is left for an idle sandbox.
+
+This process enters a new network namespace; bubblewrap, below it, makes the root with the ipc and
+uts namespaces around a holder that only waits until they are pinned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+from sandboxd.isolation import bubblewrap, linux, mounts, network, pins
+from sandboxd.isolation.root import describe
+
+_BUILD_SECONDS = 20.0
+_MAX_TEXT = 4096
+
+
+class BuildFailed(Exception):
+    """Raised when bubblewrap could not make the root; the text is its own."""
+
+
+class NoBubblewrap(BuildFailed):
+    """Raised where bubblewrap is not installed."""
+
+
+def build(spec: dict[str, Any]) -> None:
+    """Make and pin all that `spec` asks for, unless it is there already; whole or not at all.
+
+    Raises OSError, BuildFailed, BadImage.
+    """
+    directory, wanted = spec["pins_directory"], spec["pins"]
+    pins.prepare(os.path.dirname(directory))
+    if pins.are_complete(directory, wanted):
+        return
+    pins.remove(directory)
+    os.mkdir(directory, 0o700)
+    try:
+        if pins.NET in wanted:
+            network.enter_new(loopback=spec["network"] == "loopback")
+            pins.pin("/proc/self/ns/net", directory, pins.NET)
+        if pins.MNT in wanted:
+            with _held_root(spec) as pid:
+                for kind in wanted:
+                    if kind != pins.NET:
+                        pins.pin(f"/proc/{pid}/ns/{kind}", directory, kind)
+    except BaseException:
+        pins.remove(directory)
+        raise
+
+
+def try_out(spec: dict[str, Any]) -> None:
+    """Make what `spec` asks for, enter it as an execution would, and take it away again."""
+    directory = spec["pins_directory"]
+    build(spec)
+    try:
+        _in_child(lambda: _enter(spec))
+    finally:
+        pins.remove(directory)
+
+
+def _enter(spec: dict[str, Any]) -> None:
+    mounts.join(spec["pins_directory"], spec["pins"])
+    if pins.MNT in spec["pins"]:
+        # A /proc of one's own needs a pid namespace, which this process has not.
+        mounts.in_own_root(pid_namespace=False, masked=False)
+
+
+def _in_child(work: Any) -> None:
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException as exc:
+            os.write(write_fd, str(exc).encode()[:_MAX_TEXT])
+            os._exit(1)
+        os._exit(0)
+    os.close(write_fd)
+    text = os.read(read_fd, _MAX_TEXT).decode(errors="replace")
+    os.close(read_fd)
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise BuildFailed(f"cannot join the namespaces: {text or f'wait status {status}'}")
+
+
+@contextmanager
+def _held_root(spec: dict[str, Any]) -> Iterator[int]:
+    """The pid of a process in the complete root, as long as the context."""
+    program = next((path for path in bubblewrap.PROGRAMS if os.path.exists(path)), None)
+    if program is None:
+        raise NoBubblewrap("bubblewrap (bwrap) is not installed")
+    root = describe(spec)
+    hold_read, hold_write = os.pipe2(os.O_CLOEXEC)
+    ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+    error_read, error_write = os.pipe2(os.O_CLOEXEC)
+    info_read, info_write = os.pipe2(os.O_CLOEXEC)
+    argv = bubblewrap.arguments(program, root, info_fd=info_write)
+    pid = os.fork()
+    if pid == 0:
+        _become_bubblewrap(argv, (hold_read, ready_write, error_write), info_write)
+    for fd in (hold_read, ready_write, error_write, info_write):
+        os.close(fd)
+    try:
+        deadline = time.monotonic() + _BUILD_SECONDS
+        if _read(ready_read, bubblewrap.READY, deadline) != bubblewrap.READY:
+            said = _read(error_read, b"\n", time.monotonic() + 1.0).decode(errors="replace")
+            raise BuildFailed(said.strip() or "bubblewrap ended without a word")
+        yield int(json.loads(_read(info_read, b"}", deadline))["child-pid"])
+    finally:
+        # The holder reads its end, and with it bubblewrap ends.
+        os.close(hold_write)
+        _await_end(pid)
+        for fd in (ready_read, error_read, info_read):
+            os.close(fd)
+
+
+def _become_bubblewrap(argv: list[str], stdio: tuple[int, int, int], info_fd: int) -> NoReturn:
+    try:
+        for number in signal.valid_signals():
+            if number not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(number, signal.SIG_DFL)
+        linux.set_parent_death_signal(signal.SIGKILL)
+        linux.unshare(linux.CLONE_NEWNS)
+        mounts.stop_propagation()
+        # Of the directories it makes.
+        os.umask(0o022)
+        for target, fd in enumerate(stdio):
+            os.dup2(fd, target, inheritable=True)
+        os.set_inheritable(info_fd, True)
+        os.execve(argv[0], argv, {"PATH": os.defpath})
+    except BaseException as exc:
+        os.write(stdio[2], f"cannot run bubblewrap: {exc}\n".encode()[:_MAX_TEXT])
+    finally:
+        os._exit(127)
+
+
+def _read(fd: int, end: bytes, deadline: float) -> bytes:
+    """What comes until `end` or the deadline, at most _MAX_TEXT bytes."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    text = b""
+    while end not in text and len(text) < _MAX_TEXT:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poller.poll(int(left * 1000) + 1):
+            break
+        data = os.read(fd, _MAX_TEXT)
+        if not data:
+            break
+        text += data
+    return text
+
+
+def _await_end(pid: int) -> None:
+    pidfd = os.pidfd_open(pid)
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    if not poller.poll(int(_BUILD_SECONDS * 1000)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os.close(pidfd)
+    os.waitpid(pid, 0)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mount namespace of one execution: its own /proc in every one of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.isolation import linux, pins
+
+_SAFE = linux.MS_NOSUID | linux.MS_NODEV
+_NAMESPACES = {
+    pins.NET: linux.CLONE_NEWNET,
+    pins.IPC: linux.CLONE_NEWIPC,
+    pins.UTS: linux.CLONE_NEWUTS,
+    pins.MNT: linux.CLONE_NEWNS,
+}
+# What /proc tells of the kernel and of others on the host, and no program needs.
+_MASKED_FILES = (
+    "buddyinfo", "config.gz", "diskstats", "interrupts", "iomem", "ioports", "kallsyms", "kcore",
+    "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
+    "locks", "modules", "pagetypeinfo", "sched_debug", "schedstat", "slabinfo", "softirqs",
+    "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
+)  # fmt: skip
+_MASKED_DIRECTORIES = ("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi")
+
+
+def join(directory: str, kinds: Iterable[str]) -> None:
+    """Enter a sandbox's pinned namespaces, its mount namespace (and so its root) last.
+
+    Raises OSError: ENOENT or EINVAL where a pin is missing.
+    """
+    # The paths are gone once the root is another one.
+    opened = [
+        (kind, os.open(os.path.join(directory, kind), os.O_RDONLY | os.O_CLOEXEC)) for kind in kinds
+    ]
+    for kind, fd in opened:
+        linux.setns(fd, _NAMESPACES[kind])
+        os.close(fd)
+
+
+def in_own_root(*, pid_namespace: bool, masked: bool) -> None:
+    """A mount namespace beside the sandbox's, which this process has joined, with its own /proc.
+
+    masked: the kernel's own information is out of sight, and the shim too.
+    """
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    if pid_namespace:
+        data = "hidepid=2" if masked else None
+        linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC, data)
+        if masked:
+            _mask()
+
+
+def _mask() -> None:
+    for name in _MASKED_FILES:
+        # Kernels differ in what they have.
+        with suppress(FileNotFoundError):
+            linux.mount("/dev/null", f"/proc/{name}", None, linux.MS_BIND)
+    flags = _SAFE | linux.MS_NOEXEC | linux.MS_RDONLY
+    for name in _MASKED_DIRECTORIES:
+        with suppress(FileNotFoundError):
+            linux.mount("none", f"/proc/{name}", "tmpfs", flags, "mode=0555,size=4k")
+    linux.mount("/proc/sys", "/proc/sys", None, linux.MS_BIND | linux.MS_REC)
+    linux.mount("none", "/proc/sys", None, linux.MS_BIND | linux.MS_REMOUNT | flags)
+
+
+def in_host_root(spec: dict[str, Any]) -> None:
+    """A mount and ipc namespace of the execution's own: no file in /tmp, no shared memory and no
+    System V object outlives it, and /proc shows its own pid namespace."""
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
+    stop_propagation()
+    _forget_pins(spec["pins_root"])
+    if spec["pid_namespace"]:
+        linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC)
+    for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
+        if os.path.isdir(target) and not os.path.islink(target):
+            linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
+    for target, source in spec["files"].items():
+        linux.mount(source, target, None, linux.MS_BIND)
+    if os.path.isdir("/dev/shm"):  # noqa: S108
+        size = spec["shm_bytes"]
+        linux.mount("shm", "/dev/shm", "tmpfs", _SAFE, f"size={size},mode=1777")  # noqa: S108
+
+
+def _forget_pins(root: str) -> None:
+    """Our copy of them would keep others' namespaces."""
+    try:
+        linux.unmount(root)
+    except OSError as exc:
+        if exc.errno not in (errno.EINVAL, errno.ENOENT):
+            raise
+
+
+def stop_propagation() -> None:
+    """Keep the mounts made here from reaching the host, and the host's from coming."""
+    try:
+        linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+    else:
+        return
+    # In a chroot `/` may be no mount point, and the mount it lies in has no name there. Joining
+    # the namespace we are in makes the namespace's own root ours (setns(2)): from there it has.
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    linux.setns(namespace, linux.CLONE_NEWNS)
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    os.fchdir(root)
+    os.chroot(".")
+    os.close(namespace)
+    os.close(root)

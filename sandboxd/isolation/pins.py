@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Namespaces that live without a process: their files of /proc, bind-mounted on files of ours.
+
+<runtime-dir>/pins is a small file system of its own, private, since a mount namespace cannot be
+pinned below a shared mount (mount_namespaces(7)); root's alone. Below it each sandbox has a
+directory with a file for each namespace that it does not share with the host.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Collection
+from contextlib import suppress
+
+from sandboxd.isolation import linux
+
+DIRECTORY = "pins"
+NET, IPC, UTS, MNT = "net", "ipc", "uts", "mnt"
+_OF_A_ROOT = (IPC, UTS, MNT)
+_NSFS_PROBE = "/proc/self/ns/net"
+
+
+def root_of(runtime_directory: str) -> str:
+    """Where the pins are."""
+    return os.path.join(runtime_directory, DIRECTORY)
+
+
+def kinds(isolation: str, network: str) -> tuple[str, ...]:
+    """The namespaces that a sandbox has of its own, in the order in which they are joined.
+
+    isolation, network: as model.Isolation and model.Network spell them.
+    """
+    own_network = () if network == "host" else (NET,)
+    return own_network if isolation == "basic" else (*own_network, *_OF_A_ROOT)
+
+
+def prepare(root: str) -> None:
+    """Make the private file system, unless it is there. Raises OSError."""
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(parent, fcntl.LOCK_EX)
+        if not os.path.ismount(root):
+            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+            linux.mount("pins", root, "tmpfs", flags, "mode=0700,size=1m")
+        linux.mount("none", root, None, linux.MS_PRIVATE)
+    finally:
+        os.close(parent)
+
+
+def pin(namespace: str, directory: str, kind: str) -> None:
+    """Keep a namespace, given as a file of /proc/PID/ns. Raises OSError."""
+    path = os.path.join(directory, kind)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    linux.mount(namespace, path, None, linux.MS_BIND)
+
+
+def are_complete(directory: str, wanted: Collection[str]) -> bool:
+    """Whether all are there, and nothing else."""
+    nsfs = os.stat(_NSFS_PROBE).st_dev
+    try:
+        if set(os.listdir(directory)) != set(wanted):
+            return False
+        return all(os.stat(os.path.join(directory, kind)).st_dev == nsfs for kind in wanted)
+    except FileNotFoundError:
+        return False
+
+
+def remove(directory: str) -> None:
+    """Let go of a sandbox's namespaces; nothing happens where there are none."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            linux.unmount(path)
+        except OSError as exc:
+            # A builder that was killed had not mounted anything yet.
+            if exc.errno != errno.EINVAL:
+                raise
+        os.unlink(path)
+    os.rmdir(directory)
+
+
+def remove_others(root: str, kept: Collection[str]) -> None:
+    """Let go of all but the sandboxes `kept`."""
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name not in kept:
+            remove(os.path.join(root, name))
+
+
+def remove_all(root: str) -> None:
+    """Let go of everything, the private file system included."""
+    remove_others(root, ())
+    with suppress(FileNotFoundError):
+        if os.path.ismount(root):
+            linux.unmount(root)
+        os.rmdir(root)

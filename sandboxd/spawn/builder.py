@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short-lived process for what a sandbox has of its own: the spawner forks it and goes on.
+
+One order in a memfd, one answer through a pipe: {"ok": true} or {"ok": false, "kind", "text"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NoReturn
+
+from sandboxd.isolation import build, pins
+from sandboxd.isolation.root import BadImage
+from sandboxd.spawn import records
+
+MAX_ANSWER_BYTES = 4096
+_MAX_TEXT = 1000
+
+
+def run(order_fd: int, answer_fd: int) -> NoReturn:
+    """Do what the order says, answer and end. The caller has closed all other descriptors."""
+    try:
+        answer = _answer(json.loads(os.pread(order_fd, records.MAX_SPEC_BYTES, 0)))
+        os.write(answer_fd, records.encode(answer))
+    finally:
+        os._exit(0)
+
+
+def _answer(order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        _obey(order)
+    except build.NoBubblewrap as exc:
+        return _failure("bubblewrap", exc)
+    except BadImage as exc:
+        return _failure("image", exc)
+    except PermissionError as exc:
+        return _failure("permission", exc)
+    except Exception as exc:
+        return _failure("other", exc)
+    return {"ok": True}
+
+
+def _failure(kind: str, exc: Exception) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "text": str(exc)[:_MAX_TEXT]}
+
+
+def _obey(order: dict[str, Any]) -> None:
+    match order["op"]:
+        case "build":
+            build.build(order)
+        case "try":
+            build.try_out(order)
+        case "remove":
+            pins.remove(order["pins_directory"])
+        case "remove_others":
+            pins.remove_others(order["pins_root"], order["kept"])
+        case "remove_all":
+            pins.remove_all(order["pins_root"])
+        case other:
+            raise ValueError(f"unknown op {other!r}")

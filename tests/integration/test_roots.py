@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roots and networks of sandboxes live without a process, over restarts, and leave nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import unmet
+from tests.contract.probes import eventually, find, printed, refused, start
+from tests.harness import Daemon, running_daemon
+from tests.integration.process import refusal, unstarted
+from tests.integration.test_supervisor_lacks import daemon_without
+
+pytestmark = pytest.mark.usefixtures("requires_root")
+KINDS = ["ipc", "mnt", "net", "uts"]
+MEMORY = {"SANDBOX_MEMORY_LIMIT_BYTES": "64M", "SANDBOX_CGROUP_MODE": "off"}
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with running_daemon(**MEMORY) as running:
+        yield running
+
+
+def pins(daemon: Daemon, sandbox: Any) -> Path:
+    return daemon.runtime / "pins" / str(sandbox["id"])
+
+
+def mounted(daemon: Daemon) -> list[str]:
+    """Mount points of this host below the daemon's directories."""
+    ours = (f"{daemon.runtime}/", f"{daemon.state}/")
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return sorted(path for line in lines if (path := line.split()[4]).startswith(ours))
+
+
+def said(daemon: Daemon, sandbox: Any, command: str, **body: Any) -> str:
+    ran = daemon.execute(sandbox["id"], command, **body)
+    assert ran["exit_code"] == 0, ran
+    return str(ran["stdout"]).strip()
+
+
+def spawner(daemon: Daemon) -> int:
+    """Its forks have its command line as well, and are its children."""
+    pids = find(f"spawn/__main__.py {daemon.runtime}")
+    (pid,) = [pid for pid in pids if parent(pid) not in pids]
+    return pid
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def builders(daemon: Daemon) -> list[int]:
+    """Whoever is left of a build: forks of the spawner that are no shims, and bubblewrap."""
+    children = Path(f"/proc/{spawner(daemon)}/task/{spawner(daemon)}/children").read_text().split()
+    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in map(int, children)}
+    return [pid for pid, line in names.items() if b"supervisor" not in line]
+
+
+def test_an_idle_sandbox_has_pins_and_no_process(daemon: Daemon) -> None:
+    made = daemon.create()
+    assert sorted(path.name for path in pins(daemon, made).iterdir()) == KINDS
+    assert mounted(daemon) == [
+        f"{daemon.runtime}/pins",
+        *(f"{pins(daemon, made)}/{kind}" for kind in KINDS),
+    ]
+    eventually(lambda: not builders(daemon))
+    assert not find(f"{daemon.state}/sandboxes/{made['id']}")
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [({"isolation": "basic", "network": "host"}, []),
+     ({"isolation": "basic"}, ["net"]),
+     ({"network": "host"}, ["ipc", "mnt", "uts"])],
+)  # fmt: skip
+def test_only_what_is_asked_for_is_made(daemon: Daemon, body: Any, kinds: list[str]) -> None:
+    made = daemon.create(**body)
+    found = pins(daemon, made)
+    assert sorted(path.name for path in found.iterdir()) == kinds if kinds else not found.exists()
+    assert said(daemon, made, "echo works") == "works"
+
+
+def test_a_release_leaves_no_mount_and_no_file(daemon: Daemon) -> None:
+    kept = daemon.create()
+    before = mounted(daemon)
+    made = [daemon.create(**body) for body in ({}, {"isolation": "basic"}, {"network": "none"})]
+    start(daemon, made[0], "sleep 300")
+    for one in made:
+        daemon.release(one["id"])
+    assert mounted(daemon) == before
+    assert [path.name for path in (daemon.runtime / "pins").iterdir()] == [kept["id"]]
+
+
+def test_nothing_is_left_at_the_end_of_all_work(daemon: Daemon) -> None:
+    made = daemon.create()
+    start(daemon, made, "sleep 300")
+    daemon.stop()
+    assert mounted(daemon)
+    daemon._stop_all()
+    assert mounted(daemon) == []
+    assert not (daemon.runtime / "pins").exists()
+    daemon.start()
+    assert daemon.request("GET", f"/v1/sandboxes/{made['id']}").json["state"] == "released"
+
+
+@pytest.mark.parametrize("victims", ["daemon", "spawner", "both"])
+def test_a_sandbox_keeps_its_place_over_restarts(daemon: Daemon, victims: str) -> None:
+    made = daemon.create()
+    look = (
+        "stat -Lc %i /proc/self/ns/net /proc/self/ns/ipc /proc/self/ns/uts; cat /dev/shm/x /tmp/x"
+    )
+    said(daemon, made, "echo kept | tee /dev/shm/x > /tmp/x")
+    before = said(daemon, made, look)
+    running = start(daemon, made, "echo up; exec sleep 300")
+    printed(daemon, running, b"up")
+    if victims in ("spawner", "both"):
+        os.kill(spawner(daemon), 9)
+    if victims in ("daemon", "both"):
+        daemon.kill()
+        daemon.start()
+    assert eventually(lambda: said(daemon, made, look)) == before
+    daemon.release(made["id"])
+    assert mounted(daemon) == [f"{daemon.runtime}/pins"]
+
+
+def test_a_place_that_is_gone_is_made_anew_at_the_next_start(daemon: Daemon) -> None:
+    made, gone = daemon.create(), daemon.create()
+    daemon.stop()
+    subprocess.run(["umount", str(pins(daemon, made) / "mnt")], check=True)
+    for kind in KINDS:
+        subprocess.run(["umount", str(pins(daemon, gone) / kind)], check=True)
+    shutil.rmtree(pins(daemon, gone))
+    daemon.start()
+    for one in (made, gone):
+        assert said(daemon, one, "echo works > /tmp/x; cat /tmp/x; uname -n") == "works\nsandbox"
+
+
+def test_a_place_that_cannot_be_made_anew_is_a_sandbox_released(daemon: Daemon) -> None:
+    made = daemon.create()
+    daemon.stop()
+    subprocess.run(["umount", str(pins(daemon, made) / "mnt")], check=True)
+    shutil.rmtree(daemon.state / "sandboxes" / made["id"] / "home")
+    daemon.start()
+    released = eventually(
+        lambda: daemon.ok("GET", f"/v1/sandboxes/{made['id']}")["state"] == "released"
+    )
+    assert released
+    assert mounted(daemon) == [f"{daemon.runtime}/pins"]
+
+
+def test_what_no_record_knows_is_taken_away(daemon: Daemon) -> None:
+    made = daemon.create()
+    daemon.stop()
+    shutil.rmtree(daemon.state / "sandboxes" / made["id"])
+    unknown = daemon.runtime / "pins" / "halfmade"
+    unknown.mkdir()
+    (unknown / "net").touch()
+    daemon.start()
+    assert mounted(daemon) == [f"{daemon.runtime}/pins"]
+    assert list((daemon.runtime / "pins").iterdir()) == []
+
+
+def test_a_create_that_fails_leaves_nothing(daemon: Daemon) -> None:
+    before = mounted(daemon)
+    body = {"rootfs": "missing"}
+    refused(daemon.request("POST", "/v1/sandboxes", body), 400, "INVALID_REQUEST")
+    assert mounted(daemon) == before
+    assert os.listdir(daemon.state / "sandboxes") == []
+    assert daemon.ok("GET", "/v1/host")["capacity"]["committed_bytes"] == 0
+
+
+# -- images and binds
+
+
+def copied_program(program: str, image: Path) -> None:
+    """A program with the libraries it needs."""
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    libraries = [word for word in linked.split() if word.startswith("/")]
+    for path in (program, *libraries):
+        real = Path(path).resolve()
+        target = image / "usr" / Path(path).relative_to("/usr" if path.startswith("/usr") else "/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(real, target)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    image = tmp_path / "tiny"
+    (image / "etc").mkdir(parents=True)
+    (image / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
+    (image / "etc/only-here").write_text("image\n")
+    for name in ("sh", "cat", "ls", "id"):
+        copied_program(f"/usr/bin/{name}", image)
+    for name in ("bin", "lib", "lib64"):
+        (image / name).symlink_to(f"usr/{name}")
+    (tmp_path / "foreign").mkdir(mode=0o777)
+    (tmp_path / "foreign").chmod(0o777)
+    (tmp_path / "link").symlink_to(image)
+    return tmp_path
+
+
+def test_an_image_is_the_root(images: Path) -> None:
+    with running_daemon(SANDBOX_IMAGES_DIRECTORY=str(images), **MEMORY) as daemon:
+        made = daemon.create(rootfs="tiny")
+        assert made["rootfs"] == "tiny"
+        look = "cat /etc/only-here; id -un; echo x > $HOME/f; cat ~/f"
+        assert said(daemon, made, look).split() == ["image", "sandbox", "x"]
+        assert "python3" not in said(daemon, made, "ls /usr/bin")
+        assert daemon.execute(made["id"], "echo x > /etc/only-here")["exit_code"] != 0
+        # Argv is looked for in the image, whatever the host has.
+        answer = daemon.request("POST", f"/v1/sandboxes/{made['id']}/executions",
+                                {"argv": ["/usr/bin/python3"]})  # fmt: skip
+        refused(answer, 422, "EXECUTION_NOT_STARTED")
+        for name in ("missing", "foreign", "link"):
+            answer = daemon.request("POST", "/v1/sandboxes", {"rootfs": name})
+            error = refused(answer, 400, "INVALID_REQUEST")
+            assert error["details"]["fields"][0]["path"] == "rootfs"
+        daemon.release(made["id"])
+        assert mounted(daemon) == [f"{daemon.runtime}/pins"]
+
+
+def test_binds_of_the_admins_list(tmp_path: Path) -> None:
+    for directory in (tmp_path, *tmp_path.parents[:2]):
+        directory.chmod(directory.stat().st_mode | 0o011)
+    readable, writable = tmp_path / "readable", tmp_path / "writable"
+    readable.mkdir()
+    writable.mkdir()
+    writable.chmod(0o777)
+    (readable / "file").write_text("shared\n")
+    (readable / "file").chmod(0o666)
+    allowed = f"{readable}, {writable}:rw"
+    with running_daemon(SANDBOX_BIND_PATHS=allowed, **MEMORY) as daemon:
+        binds: list[dict[str, Any]] = [
+            {"source": str(readable), "target": "/mnt/in"},
+            {"source": str(writable), "target": "/srv/out", "writable": True},
+        ]
+        made = daemon.create(binds=binds)
+        assert made["binds"] == [{"writable": False, **binds[0]}, binds[1]]
+        assert said(daemon, made, "cat /mnt/in/file; echo out > /srv/out/new") == "shared"
+        assert (writable / "new").read_text() == "out\n"
+        assert daemon.execute(made["id"], "echo x >> /mnt/in/file")["exit_code"] != 0
+        for bind in (
+            {"source": str(tmp_path), "target": "/mnt/in"},
+            {"source": str(readable), "target": "/mnt/in", "writable": True},
+        ):
+            answer = daemon.request("POST", "/v1/sandboxes", {"binds": [bind]})
+            refused(answer, 403, "ACCESS_DENIED")
+        daemon.release(made["id"])
+
+
+# -- hosts that cannot
+
+
+def test_strict_is_refused_without_limits_by_the_kernel() -> None:
+    with unstarted() as daemon:
+        words = refusal(daemon, SANDBOX_ISOLATION="strict", SANDBOX_CGROUP_MODE="off")
+    assert "SANDBOX_ISOLATION=strict" in words
+    assert "limits held by the kernel" in words
+    assert "boot with systemd" in words
+
+
+def test_without_sys_admin_it_is_basic_and_says_why() -> None:
+    with daemon_without("sys_admin") as daemon:
+        isolation = daemon.ok("GET", "/v1/host")["isolation"]
+        assert (isolation["default_level"], isolation["default_network"]) == ("basic", "host")
+        for offer in (isolation["levels"]["standard"], isolation["networks"]["loopback"]):
+            assert "CAP_SYS_ADMIN" in offer["lacks"][0]["remedy"]
+        made = daemon.create()
+        assert (made["isolation"], made["network"]) == ("basic", "host")
+        assert said(daemon, made, "echo works") == "works"
+        for body in ({"isolation": "standard"}, {"network": "none"}):
+            refused(daemon.request("POST", "/v1/sandboxes", body), 400, "ISOLATION_UNSUPPORTED")
+
+
+def test_a_bubblewrap_that_does_not_work_is_named() -> None:
+    if shutil.which("unshare") is None:
+        unmet("unshare (util-linux)")
+    broken = 'mount --bind /bin/false /usr/bin/bwrap && exec "$@"'
+    daemon = Daemon(**MEMORY)
+    try:
+        prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", broken, "sh"]
+        daemon.start(prefix=prefix)
+        isolation = daemon.ok("GET", "/v1/host")["isolation"]
+        assert isolation["levels"]["standard"]["lacks"][0]["what"] == (
+            "bubblewrap ended without a word"
+        )
+        made = daemon.create()
+        assert (made["isolation"], made["network"]) == ("basic", "loopback")
+        assert said(daemon, made, "echo works") == "works"
+        daemon.release(made["id"])
+    finally:
+        daemon.close()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a host or an image goes into a root."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandboxd.isolation.root import BadImage, describe
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    return {
+        "image": None, "network": "loopback", "system_paths": [], "files": {}, "binds": [],
+        "home": "/state/home", "home_inside": "/home/sandbox", "tmp": "/state/tmp",
+        "shm_bytes": 4096, **changes,
+    }  # fmt: skip
+
+
+def image_in(directory: Path) -> Path:
+    image = directory / "image"
+    for name in ("usr/bin", "etc", "opt/app", "proc", "var/lib", "root", "home/x"):
+        (image / name).mkdir(parents=True)
+    (image / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (image / "bin").symlink_to("usr/bin")
+    (image / "file").write_text("")
+    return image
+
+
+def test_of_the_host_only_what_programs_need_and_no_secret(tmp_path: Path) -> None:
+    root = describe(spec(files={"/etc/passwd": "/state/passwd"}))
+    sources = {path: source for source, path in root.readable}
+    assert sources["/usr"] == "/usr"
+    assert sources["/etc/passwd"] == "/state/passwd"
+    tops = {path.split("/")[1] for path in sources}
+    assert tops <= {"usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+    names = {path for _, path in root.links} | set(sources)
+    for secret in (
+        *("/etc", "/etc/shadow", "/etc/ssl", "/etc/ssl/private", "/etc/ssh", "/etc/sudoers"),
+        *("/etc/hosts", "/etc/resolv.conf", "/etc/pip.conf", "/etc/gitconfig"),
+    ):
+        assert secret not in names
+    assert all(os.path.exists(source) or source == "/state/passwd" for source in sources.values())
+
+
+def test_names_of_the_network_come_with_the_hosts_network() -> None:
+    root = describe(spec(network="host", files={"/etc/hosts": "/state/hosts"}))
+    sources = [source for source, path in root.readable if path == "/etc/hosts"]
+    assert sources == [os.path.realpath("/etc/hosts")]
+
+
+def test_system_paths_and_binds(tmp_path: Path) -> None:
+    there, missing = str(tmp_path), str(tmp_path / "missing")
+    binds = [
+        {"source": "/a", "target": "/mnt/a", "writable": False},
+        {"source": "/b", "target": "/mnt/b", "writable": True},
+    ]
+    root = describe(spec(system_paths=[there, missing], binds=binds))
+    assert (there, there) in root.readable
+    assert missing not in dict(root.readable)
+    assert ("/a", "/mnt/a") in root.readable
+    assert root.writable == [("/b", "/mnt/b")]
+
+
+def test_an_image_takes_the_hosts_place(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("an image is root's")
+    image = image_in(tmp_path)
+    files = {"/etc/passwd": "/state/passwd", "/etc/hosts": "/state/hosts"}
+    root = describe(spec(image=str(image), files=files))
+    assert list(root.readable) == [
+        (f"{image}/etc", "/etc"), (f"{image}/opt", "/opt"), (f"{image}/usr", "/usr"),
+        ("/state/passwd", "/etc/passwd"),
+    ]  # fmt: skip
+    assert list(root.links) == [("usr/bin", "/bin")]
+
+
+def test_an_image_that_others_may_have_changed_is_refused(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("an image is root's")
+    image = image_in(tmp_path)
+    other = tmp_path / "link"
+    other.symlink_to(image)
+    for path, reason in ((tmp_path / "none", "no such image"), (other, "not a directory")):
+        with pytest.raises(BadImage, match=reason):
+            describe(spec(image=str(path)))
+    image.chmod(0o777)
+    with pytest.raises(BadImage, match="written by others"):
+        describe(spec(image=str(image)))
+    image.chmod(0o755)
+    os.chown(image, 1000, 0)
+    with pytest.raises(BadImage, match="written by others"):
+        describe(spec(image=str(image)))
+    os.chown(image, 0, 0)
+    (image / "etc/passwd").unlink()
+    with pytest.raises(BadImage, match="no /etc/passwd"):
+        describe(spec(image=str(image)))
