@@ -20,6 +20,7 @@ from sandboxd.api.responses import broken_request
 HEADER_SECONDS = 15.0
 KEEPALIVE_SECONDS = 75.0
 _LINGERING_SECONDS = 2.0
+_MAX_WAITING_REQUESTS = 64
 _OPTIONS: dict[str, Any] = {
     "keepalive_timeout": KEEPALIVE_SECONDS,
     "lingering_time": _LINGERING_SECONDS,
@@ -50,6 +51,13 @@ class Connection(web.RequestHandler):
         """Forget the deadline."""
         self._disarm()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; requests that wait behind a long one may not become many."""
+        super().data_received(data)
+        # aiohttp from 3.14 on stops reading at 32; before, it keeps all that come.
+        if len(self._messages) > _MAX_WAITING_REQUESTS:
+            self._expire()
 
     def request_started(self) -> None:
         """A request's headers are here: from now on its handler has the deadlines."""

@@ -128,3 +128,16 @@ def has_unified_systemd() -> bool:
         return False
     command = ["systemd-run", "--scope", "--quiet", "--collect", "--", "true"]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+
+
+def resident_bytes(daemon: Daemon) -> int:
+    """What the daemon's process holds of memory."""
+    assert daemon.process is not None
+    with open(f"/proc/{daemon.process.pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors(daemon: Daemon) -> int:
+    """How many files the daemon's process has open."""
+    assert daemon.process is not None
+    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tests.contract.probes import eventually, path_of, printed, refused, start
+from tests.contract.probes import descriptors, eventually, path_of, printed, refused, start
 from tests.harness import Daemon
 from tests.websocket import BINARY, TEXT, WebSocket, attached
 
@@ -177,14 +176,12 @@ def test_suspended_and_going_on(daemon: Daemon, sandbox: Any) -> None:
 
 
 def test_descriptors_of_those_who_left_are_freed(daemon: Daemon, sandbox: Any) -> None:
-    assert daemon.process is not None
-    directory = f"/proc/{daemon.process.pid}/fd"
     running = start(daemon, sandbox, "echo up; exec cat", stdin_open=True)
     printed(daemon, running, b"up")
     with contextlib.ExitStack() as stack:
         for _ in range(50):
             stack.enter_context(attach(daemon, running)).until(b"up\n")
-        held = len(os.listdir(directory))
+        held = descriptors(daemon)
         assert held >= 100
-    eventually(lambda: len(os.listdir(directory)) <= held - 100)
+    eventually(lambda: descriptors(daemon) <= held - 100)
     daemon.ok("POST", f"{path_of(running)}/kill")

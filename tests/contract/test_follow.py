@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.contract.probes import eventually, executions, path_of, python, refused, start
+from tests.contract.probes import (
+    descriptors,
+    eventually,
+    executions,
+    path_of,
+    python,
+    refused,
+    resident_bytes,
+    start,
+)
 from tests.harness import Daemon
 
 MIB = 1 << 20
@@ -107,34 +115,23 @@ def test_followers_of_what_is_stopped(
 
 def test_two_hundred_idle_followers_harm_nobody(daemon: Daemon, sandbox: Any) -> None:
     running = start(daemon, sandbox, "echo up; exec sleep 300")
-    assert daemon.process is not None
-    pid = daemon.process.pid
-    memory = resident_bytes(pid)
+    memory = resident_bytes(daemon)
     with contextlib.ExitStack() as followers:
         for _ in range(200):
             target = f"{path_of(running)}/output?follow=true"
             answer = followers.enter_context(daemon.stream(target))
             assert answer.readline() == b"up\n"
-        held = descriptors(pid)
+        held = descriptors(daemon)
         assert held >= 200
-        assert resident_bytes(pid) - memory < 32 * MIB
+        assert resident_bytes(daemon) - memory < 32 * MIB
         with ThreadPoolExecutor(4) as pool:
             ran = [pool.submit(daemon.execute, sandbox["id"], ["echo", "ok"]) for _ in range(12)]
             assert {one.result()["stdout"] for one in ran} == {"ok\n"}
     # The clients are gone without a word: so is all that was held for them.
-    eventually(lambda: descriptors(pid) <= held - 200)
+    eventually(lambda: descriptors(daemon) <= held - 200)
     daemon.ok("POST", f"{path_of(running)}/kill")
 
 
 def test_nobodys_output_cannot_be_followed(daemon: Daemon, sandbox: Any) -> None:
     answer = daemon.request("GET", f"{executions(sandbox)}/aaaaaaaaaaaa/output?follow=true")
     refused(answer, 404, "EXECUTION_NOT_FOUND")
-
-
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def resident_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096

@@ -21,6 +21,7 @@ from tests.contract.probes import (
     printed,
     python,
     refused,
+    resident_bytes,
     start,
 )
 from tests.harness import Answer, Daemon
@@ -211,13 +212,12 @@ def test_a_suspended_program_gets_its_input_when_it_goes_on(daemon: Daemon, sand
 
 def test_input_does_not_go_through_memory(daemon: Daemon, sandbox: Any) -> None:
     running = opened(daemon, sandbox, ["wc", "-c"])
-    assert daemon.process is not None
-    before = resident_bytes(daemon.process.pid)
+    before = resident_bytes(daemon)
     total = 0
     for _ in range(8):
         total += feed(daemon, running, bytes(8 * MIB)).json["written_bytes"]
     assert total == 64 * MIB
-    assert resident_bytes(daemon.process.pid) - before < 16 * MIB
+    assert resident_bytes(daemon) - before < 16 * MIB
     close(daemon, running)
     assert daemon.wait(running)["stdout"] == f"{64 * MIB}\n"
 
@@ -241,8 +241,3 @@ def test_a_program_that_reads_with_python_gets_lines(daemon: Daemon, sandbox: An
     assert printed(daemon, running, b"3\n") == b"3\n"
     close(daemon, running)
     assert daemon.wait(running)["exit_code"] == 0
-
-
-def resident_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096

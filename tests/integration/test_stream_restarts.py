@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.probes import output, path_of, printed, start
 from tests.harness import Daemon, running_daemon
+from tests.websocket import BINARY, attached
 
 WAYS = ("stop", "kill")
 
@@ -112,6 +113,30 @@ def test_a_writer_that_waits_is_told_how_far_it_came_when_the_daemon_stops(daemo
     assert (answer.status, answer.code) == (503, "DRAINING")
     assert 3 <= answer.json["error"]["details"]["written_bytes"] < 100_000
     daemon.start()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_was_attached_comes_again_and_misses_nothing(daemon: Daemon, way: str) -> None:
+    made = daemon.create()
+    script = 'echo up; while read x; do echo "got $x"; done; exit 6'
+    running = start(daemon, made, script, stdin_open=True)
+    target = f"{path_of(running)}/attach"
+    with attached(daemon.socket, target) as it:
+        it.send(BINARY, b"one\n")
+        seen = len(it.until(b"got one\n"))
+        if way == "stop":
+            assert daemon.stop() == 0
+            # Going away: nothing of the execution has ended.
+            assert it.to_the_end() == ({1: b"", 2: b""}, None, 1001)
+        else:
+            daemon.kill()
+    daemon.start()
+    with attached(daemon.socket, f"{target}?stdout_offset={seen}") as it:
+        it.send(BINARY, b"two\n")
+        assert it.until(b"got two\n") == b"got two\n"
+        it.order(type="close_stdin")
+        _, last, code = it.to_the_end()
+    assert (last["execution"]["exit_code"], code) == (6, 1000)
 
 
 def test_no_descriptor_is_left_behind(daemon: Daemon) -> None:

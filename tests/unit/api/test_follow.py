@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import pytest
 
-from sandboxd.api import following, streams
+from sandboxd.api import connection, following, streams
 from sandboxd.errors import QuotaExceeded
 from sandboxd.model import Execution, ExecutionStatus, Outcome
 from tests.unit.api.harness import Served, served
@@ -54,6 +56,37 @@ async def test_a_change_that_was_not_told_is_found_all_the_same(
             assert await answer.content.readexactly(4) == b"out\n"
             server.engine.outputs[execution.id, "stdout"] += b"silent"
             assert await answer.content.readexactly(6) == b"silent"
+
+
+async def test_a_stream_may_be_quiet_for_longer_than_an_idle_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.05)
+    async with served() as server:
+        execution, path = await begin(server)
+        async with get(server, f"{path}/output?follow=true") as answer:
+            assert await answer.content.readexactly(4) == b"out\n"
+            # Silence is what is tested, and it makes no event.
+            await asyncio.sleep(0.3)
+            server.engine.print(execution.id, "stdout", b"after")
+            assert await answer.content.readexactly(5) == b"after"
+
+
+async def test_requests_behind_a_stream_wait_in_bounded_room() -> None:
+    async with served() as server:
+        _, path = await begin(server)
+        reader, writer = await server.connect()
+        writer.write(f"GET {path}/output?follow=true HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert await reader.readuntil(b"out\n")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(2):
+                for _ in range(200_000):
+                    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+                    await writer.drain()
+        writer.transport.abort()
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
 
 
 async def test_a_reader_that_leaves_is_forgotten() -> None:
