@@ -38,6 +38,7 @@ class Round:
         self._after = rng.randrange(1, 19)
         self._pause = rng.uniform(0.0, 1.5)
         self._absence = rng.uniform(0.0, 1.0)
+        self._short_lives = [rng.uniform(0.1, 1.2) for _ in range(rng.choice((0, 0, 0, 1, 2)))]
         mixed = [make(rng) for make in programs.MIXED]
         rng.shuffle(mixed)
         self._groups: dict[str, list[Program]] = {
@@ -58,6 +59,7 @@ class Round:
         return (
             f"{'+'.join(self._victims)} killed {self._pause:.2f} s into {self._phase} "
             f"(after {self._after} starts), back after {self._absence:.2f} s"
+            f"{''.join(f', killed {life:.2f} s into the start' for life in self._short_lives)}"
         )
 
     def run(self) -> None:
@@ -171,8 +173,22 @@ class Round:
                     os.kill(pid, signal.SIGKILL)
         if "daemon" in self._victims:
             time.sleep(self._absence)
+            for life in self._short_lives:
+                self._start_and_kill(life)
             self._daemon.start()
         self._stop.set()
+
+    def _start_and_kill(self, seconds: float) -> None:
+        """A daemon that is killed while it takes over from the one before."""
+        before = self._daemon.process
+        with ThreadPoolExecutor(1) as pool:
+            start = pool.submit(self._daemon.start)
+            eventually(lambda: self._daemon.process is not before)
+            time.sleep(seconds)
+            self._daemon.kill()
+            # It may have got ready in that time, or says that it did not.
+            with suppress(AssertionError):
+                start.result(60)
 
     def _call(
         self, method: str, target: str, body: Any = None, *, fine: tuple[str, ...] = ()
