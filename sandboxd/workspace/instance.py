@@ -50,7 +50,16 @@ def remove_directories(state_directory: str, runtime_directory: str) -> None:
     for name in ("sandboxes", "executions", "supervised", "keys"):
         for directory in (state_directory, runtime_directory):
             remove_tree(os.path.join(directory, name))
-    made = ["lock", "instance", "sandboxd.sock", "spawner.sock", "supervisor.sock", "notify", "log"]
+    made = [
+        "lock",
+        "instance",
+        "draining",
+        "sandboxd.sock",
+        "spawner.sock",
+        "supervisor.sock",
+        "notify",
+        "log",
+    ]
     for directory in (state_directory, runtime_directory):
         for name in made:
             with suppress(FileNotFoundError):

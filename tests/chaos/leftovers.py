@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from tests.harness import Daemon
@@ -37,8 +38,13 @@ def _mounts() -> list[str]:
 def _claims(owner: str) -> list[str]:
     if not CLAIMS.exists():
         return []
-    claims = {path.name: path.read_text() for path in CLAIMS.iterdir() if path.name.isdigit()}
-    return [uid for uid, text in claims.items() if text.startswith(f"{owner} ")]
+    found = []
+    for path in CLAIMS.iterdir():
+        # Other daemons' come and go.
+        with suppress(FileNotFoundError):
+            if path.name.isdigit() and path.read_text().startswith(f"{owner} "):
+                found.append(path.name)
+    return found
 
 
 def spawners(daemon: Daemon) -> list[int]:

@@ -38,7 +38,8 @@ class Round:
         self._after = rng.randrange(1, 19)
         self._pause = rng.uniform(0.0, 1.5)
         self._absence = rng.uniform(0.0, 1.0)
-        self._short_lives = [rng.uniform(0.1, 1.2) for _ in range(rng.choice((0, 0, 0, 1, 2)))]
+        short_lives = rng.choice((0, 0, 0, 1, 2)) if "daemon" in self._victims else 0
+        self._short_lives = [rng.uniform(0.1, 1.2) for _ in range(short_lives)]
         mixed = [make(rng) for make in programs.MIXED]
         rng.shuffle(mixed)
         self._groups: dict[str, list[Program]] = {
