@@ -51,6 +51,7 @@ from sandboxd.spawn.client import MAX_RUNTIME_PATH
 from sandboxd.store import DiskStore
 from sandboxd.systemd import notify
 from sandboxd.workspace import instance
+from sandboxd.workspace.device import backing
 from sandboxd.workspace.directories import Directories
 
 _log = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class _Daemon:
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
             policy = self._settings.limit_policy(budget)
             clock = SystemClock()
-            directories = Directories(self._state)
+            directories = Directories(self._state, disk_floor_bytes=self._settings.disk_floor_bytes)
             directories.open()
             cleanup.callback(directories.close)
             chosen = await choose(self._wanted(instance_id, budget))
@@ -245,17 +246,26 @@ class _Daemon:
 
     def _wanted(self, instance_id: str, budget: Budget) -> Wanted:
         is_service = self._state == config.DEFAULT_STATE_DIRECTORY
+        io_path, io_detail = self._io_device()
         return Wanted(
             cgroup_mode=self._settings.cgroup_mode,
             names=UnitNames.of_instance(instance_id, is_service=is_service),
             instance_id=instance_id,
             runtime_directory=self._runtime,
             aggregate_bytes=budget.total_bytes,
-            io_path=self._settings.io_device or self._state,
+            io_path=io_path,
+            io_detail=io_detail,
             address_space_bytes=self._settings.address_space_limit_bytes,
             images=self._settings.images_directory,
             system_paths=self._settings.system_paths,
         )
+
+    def _io_device(self) -> tuple[str, str]:
+        """What gets the IO limits, and how it was found."""
+        if self._settings.io_device is not None:
+            return self._settings.io_device, f"{self._settings.io_device}, as configured"
+        found = backing(self._state)
+        return found.device or self._state, found.detail
 
     def _offers(self, chosen: Chosen) -> Offers:
         mounts: tuple[Lack, ...] = ()

@@ -86,6 +86,9 @@ def decide(
             )
         case "killed":
             code = ErrorCode(facts.kill_code or ErrorCode.KILLED_BY_CALLER)
+            if code is ErrorCode.DISK:
+                status = ExecutionStatus.DISK_QUOTA_EXCEEDED
+                return outcome(status, code, LimitOwner.SANDBOX)
             return outcome(ExecutionStatus.KILLED, code)
     over_time = _verdict_owner(facts, "cpu_time", signal_number) is not None
     if over_time or _passed_rlimit_cpu(facts, signal_number, cpu_limit_seconds):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from sandboxd.errors import (
     CapacityExceeded,
@@ -44,7 +44,17 @@ class LimitPolicy:
     def for_sandbox(self, asked: LimitChanges) -> Limits:
         """The defaults with what was asked for; raises LimitTooSmall or LimitTooLarge."""
         self._check_bounds(asked)
-        return self.defaults.with_changes(asked)
+        return self.changed(self.defaults, asked)
+
+    def changed(self, limits: Limits, asked: LimitChanges) -> Limits:
+        """A sandbox's limits with what was asked for; a file may be as large as the disk limit,
+        unless it was asked otherwise."""
+        changed = limits.with_changes(asked)
+        follows = asked.file_size_bytes is None and limits.file_size_bytes == limits.disk_bytes
+        if asked.disk_bytes is None or not follows:
+            return changed
+        most = self.maxima.get("file_size_bytes", asked.disk_bytes)
+        return replace(changed, file_size_bytes=int(min(asked.disk_bytes, most)))
 
     def for_execution(self, sandbox: Limits, asked: LimitChanges) -> Limits:
         """The sandbox's limits with what was asked for, at most the sandbox's own."""

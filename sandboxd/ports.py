@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -313,8 +313,33 @@ class Workspaces(Protocol):
         """Everything of sandboxes that were half made or half removed."""
         ...
 
-    def files(self, sandbox: Sandbox) -> SandboxFiles:
-        """The files in its home, for the API."""
+    @property
+    def holds_disk(self) -> bool:
+        """Whether the kernel holds disk limits here; else who is over has to be found and ended."""
+        ...
+
+    def disk_enforcement(self) -> Enforcement:
+        """Who holds disk limits here, and how."""
+        ...
+
+    async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
+        """Have the kernel hold the sandbox to so many bytes, where it can. `create` did so."""
+        ...
+
+    async def lift_disk_limit(self, uid: int) -> None:
+        """Free a uid of it, once the sandbox's files are gone and before it is given back."""
+        ...
+
+    async def disk_used(self, sandbox: Sandbox) -> int:
+        """Bytes on disk of a sandbox's files. Raises OSError."""
+        ...
+
+    async def disk_growth(self) -> int:
+        """Bytes by which the whole file system has grown so far; what shrank it is left out."""
+        ...
+
+    def files(self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]]) -> SandboxFiles:
+        """The files in its home, for the API. take: asked before so many bytes are written."""
         ...
 
     def home(self, sandbox_id: str) -> str:

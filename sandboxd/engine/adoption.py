@@ -48,6 +48,8 @@ class Adoption:
                 continue
             known.append(sandbox.id)
             await context.uids.reclaim(sandbox.uid, sandbox.id)
+            # User quota may have been switched on meanwhile.
+            await context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
             there = await context.scheme.adopt_sandbox(sandbox) and await self._has_root(sandbox)
             for execution in executions:
                 await self._adopt_execution(live, execution)

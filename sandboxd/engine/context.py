@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from sandboxd.binds import BindPolicy
 from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.levels import Offers
+from sandboxd.model import Enforcement, Limits
 from sandboxd.policy import LimitPolicy
 from sandboxd.ports import Clock, Launcher, Roots, Scheme, Store, Uids, Workspaces
 
@@ -91,3 +92,8 @@ class Context:
     registry: Registry
     tasks: Tasks
     life: Life
+
+    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+        """Who holds each limit of a sandbox and its executions, and how."""
+        held = dict(self.scheme.enforcement(limits))
+        return {**held, "disk_bytes": self.workspaces.disk_enforcement()}

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from sandboxd.engine import inputs
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
+from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import file_use
@@ -51,6 +52,7 @@ class Engine:
         self._sandboxes = Sandboxes(context)
         self._executions = Executions(context)
         self._upkeep = Upkeep(context, self._sandboxes, self._executions)
+        self._disk = DiskKeeper(context)
         self.is_ready = False
 
     async def open(self) -> None:
@@ -58,6 +60,7 @@ class Engine:
         self._context.registry.is_draining = await self._context.store.load_draining()
         await Adoption(self._context, self._sandboxes, self._executions).run()
         self._upkeep.start()
+        self._context.tasks.start(self._disk.run(), "disk limits")
         self.is_ready = True
 
     async def release_all(self) -> None:
@@ -272,7 +275,8 @@ class Engine:
 
         Raises SandboxNotFound, SandboxReleased, QuotaExceeded.
         """
-        return file_use(self._context, self._context.registry.find_usable(caller, ref))
+        live = self._context.registry.find_usable(caller, ref)
+        return file_use(self._context, live, self._disk.taker(live))
 
     # -- host
 
@@ -294,7 +298,7 @@ class Engine:
             committed_bytes=committed,
             slots=max(0, budget.total_bytes - committed) // defaults.memory_bytes,
             limits=defaults,
-            enforcement=context.scheme.enforcement(defaults),
+            enforcement=context.enforcement(defaults),
             offers=settings.offers,
             cgroup_mode=settings.cgroup_mode,
             cgroup_version=settings.cgroup_version,

@@ -164,7 +164,7 @@ class Executions:
             command=request.command,
             limits=limits,
             own_limits=frozenset(request.limits.as_dict()),
-            enforcement=context.scheme.enforcement(limits),
+            enforcement=context.enforcement(limits),
             created_at=context.clock.now(),
             unit=context.scheme.execution_unit(sandbox.id, execution_id),
             request_id=None if request.origin is None else request.origin.request_id,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from sandboxd.engine.context import Context
@@ -16,8 +16,13 @@ _MAX_USES = 64
 
 
 @asynccontextmanager
-async def file_use(context: Context, live: LiveSandbox) -> AsyncIterator[SandboxFiles]:
-    """The files of a sandbox, until the context ends or the sandbox is released."""
+async def file_use(
+    context: Context, live: LiveSandbox, take: Callable[[int], Awaitable[None]]
+) -> AsyncIterator[SandboxFiles]:
+    """The files of a sandbox, until the context ends or the sandbox is released.
+
+    take: asked before so many bytes are written.
+    """
     if len(live.uses) >= _MAX_USES:
         raise QuotaExceeded(
             f"cannot use the files of sandbox {live.sandbox.id}: {_MAX_USES} requests do already",
@@ -29,7 +34,7 @@ async def file_use(context: Context, live: LiveSandbox) -> AsyncIterator[Sandbox
     live.touch(context.clock)
     try:
         async with scope:
-            yield context.workspaces.files(live.sandbox)
+            yield context.workspaces.files(live.sandbox, take)
     except TimeoutError as exc:
         if scope.expired():
             raise SandboxReleased(

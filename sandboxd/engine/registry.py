@@ -41,6 +41,23 @@ class LiveExecution:
 
 
 @dataclass(eq=False, slots=True)
+class DiskState:
+    """A sandbox's last count on disk, where the kernel keeps no books.
+
+    charged: written by the API since. tolerated: so much over the limit ends nothing (any more).
+    growth: the whole file system's at the count.
+    """
+
+    used_bytes: int | None = None
+    charged_bytes: int = 0
+    tolerated_bytes: int = 0
+    growth_bytes: int = 0
+    counted_monotonic: float = 0.0
+    took_seconds: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(eq=False, slots=True)
 class LiveSandbox:
     """A sandbox and what the engine holds for it.
 
@@ -53,6 +70,7 @@ class LiveSandbox:
     executions: dict[str, LiveExecution] = field(default_factory=dict)
     starting: int = 0
     uses: set[asyncio.Timeout] = field(default_factory=set)
+    disk: DiskState = field(default_factory=DiskState)
     settled: asyncio.Condition = field(default_factory=asyncio.Condition)
     suspended_monotonic: float | None = None
     release: asyncio.Task[None] | None = None

@@ -54,7 +54,7 @@ class Sandboxes:
         context = self._context
         context.registry.check_takes_work()
         limits = context.settings.policy.for_sandbox(request.limits)
-        enforcement = context.scheme.enforcement(limits)
+        enforcement = context.enforcement(limits)
         check_required(request.require, request.require_by, enforcement)
         self._check_place(request)
         registry = context.registry
@@ -65,6 +65,7 @@ class Sandboxes:
                 undo.push_async_callback(context.uids.give_back, uid)
                 sandbox = self._new(caller, request, sandbox_id, uid, limits)
                 sandbox.is_one_shot = one_shot
+                undo.push_async_callback(context.workspaces.lift_disk_limit, uid)
                 undo.push_async_callback(context.workspaces.remove, sandbox_id)
                 await context.workspaces.create(sandbox)
                 await context.store.save_sandbox(sandbox)
@@ -189,7 +190,7 @@ class Sandboxes:
             binds=request.binds,
             scheme=context.scheme.name,
             limits=limits,
-            enforcement=context.scheme.enforcement(limits),
+            enforcement=context.enforcement(limits),
             created_at=context.clock.now(),
             last_used_at=context.clock.now(),
             env=dict(request.env),
@@ -220,7 +221,7 @@ class Sandboxes:
     async def _change_limits(self, live: LiveSandbox, asked: LimitChanges, *, force: bool) -> None:
         context, sandbox = self._context, live.sandbox
         context.settings.policy.for_sandbox(asked)
-        limits = sandbox.limits.with_changes(asked)
+        limits = context.settings.policy.changed(sandbox.limits, asked)
         more = limits.memory_bytes - sandbox.limits.memory_bytes
         used = context.scheme.memory_current(sandbox)
         if more < 0 and used is not None and used > limits.memory_bytes and not force:
@@ -237,14 +238,16 @@ class Sandboxes:
         sandbox.limits = replace(before, memory_bytes=max(before.memory_bytes, limits.memory_bytes))
         changes = [(e, _follow(e.execution, limits)) for e in live.running()]
         try:
+            await context.workspaces.limit_disk(sandbox, limits.disk_bytes)
             await context.scheme.change_limits(
                 sandbox, limits, [(e.execution, changed) for e, changed in changes]
             )
         except BaseException:
             sandbox.limits = before
+            await context.workspaces.limit_disk(sandbox, before.disk_bytes)
             raise
         sandbox.limits = limits
-        sandbox.enforcement = context.scheme.enforcement(limits)
+        sandbox.enforcement = context.enforcement(limits)
         for running, changed in changes:
             running.execution.limits = changed
 
@@ -259,6 +262,10 @@ class Sandboxes:
             await self._end_executions(live, code)
             await context.scheme.kill_sandbox(sandbox)
             await context.scheme.release_sandbox(sandbox)
+            await context.roots.remove(sandbox)
+            # What is left of its files would count against the next sandbox with the uid.
+            await context.workspaces.remove_contents(sandbox.id)
+            await context.workspaces.lift_disk_limit(sandbox.uid)
             if not await self._free_uid(sandbox.uid):
                 _log.error(
                     "Cannot finish the release of sandbox %s: a process of uid %d does not die",
@@ -266,8 +273,6 @@ class Sandboxes:
                     sandbox.uid,
                 )
                 return
-            await context.roots.remove(sandbox)
-            await context.workspaces.remove_contents(sandbox.id)
             sandbox.state = SandboxState.RELEASED
             sandbox.env = {}
             sandbox.released_monotonic = context.clock.monotonic()

@@ -56,6 +56,7 @@ class Wanted:
     runtime_directory: str
     aggregate_bytes: int
     io_path: str
+    io_detail: str
     address_space_bytes: int
     images: str | None
     system_paths: tuple[str, ...]
@@ -135,6 +136,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
             instance_id=wanted.instance_id,
             aggregate_bytes=wanted.aggregate_bytes,
             io_path=wanted.io_path,
+            io_detail=wanted.io_detail,
         )
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)

@@ -36,13 +36,11 @@ def rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
 
 
 def enforcement() -> Mapping[str, Enforcement]:
-    """Who holds the limits that no cgroup and no supervisor is needed for; and the disk."""
+    """Who holds the limits that no cgroup and no supervisor is needed for. The disk's holder is the
+    workspace's to say."""
     shim = EnforcedBy.SUPERVISOR
     kernel = EnforcedBy.KERNEL
     return {
-        "disk_bytes": Enforcement(
-            EnforcedBy.NONE, "nothing holds the sum; RLIMIT_FSIZE bounds each file"
-        ),
         "timeout_seconds": Enforcement(shim, "the execution's shim, by its own clock"),
         "cpu_seconds": Enforcement(shim, "the execution's shim, from its counters"),
         "max_output_bytes": Enforcement(shim, "the execution's shim, which copies the output"),

@@ -61,13 +61,16 @@ class SystemdScheme:
         instance_id: str,
         aggregate_bytes: int,
         io_path: str,
+        io_detail: str | None = None,
         root: str = counters.ROOT,
     ) -> None:
-        """io_path: a path on the file system, or the device, whose disk gets the IO limits."""
+        """io_path: a path on the file system, or the device, whose disk gets the IO limits.
+        io_detail: how that was found, for people."""
         self._manager = manager
         self._names = names
         self._instance_id = instance_id
         self._io_path = io_path
+        self._io_detail = io_detail or io_path
         self._io_missing: str | None = "not probed yet"
         self._root = root
         self._slices = Slices(manager, names, instance_id, aggregate_bytes)
@@ -151,7 +154,7 @@ class SystemdScheme:
         for limits in parse_io_max(text).values():
             if limits.get("rbps") == limits.get("wbps") == _PROBE_BYTES_PER_SECOND:
                 return None
-        return f"no block device of its own is under {self._io_path}"
+        return f"no block device of its own is under {self._io_path} ({self._io_detail})"
 
     # -- what holds what
 
@@ -169,9 +172,14 @@ class SystemdScheme:
         for name in SCOPE_LIMITS:
             detail = f"{_FILES[name]} of the sandbox's slice and of each execution's scope"
             held[name] = Enforcement(EnforcedBy.KERNEL, detail)
-            if name.startswith("io_") and self._io_missing is not None:
-                held[name] = Enforcement(EnforcedBy.NONE, self._io_missing)
+            if name.startswith("io_"):
+                held[name] = self._io_enforcement(detail)
         return held
+
+    def _io_enforcement(self, detail: str) -> Enforcement:
+        if self._io_missing is not None:
+            return Enforcement(EnforcedBy.NONE, self._io_missing)
+        return Enforcement(EnforcedBy.KERNEL, f"{detail}; disk: {self._io_detail}")
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
         """See Scheme."""

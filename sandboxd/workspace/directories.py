@@ -14,15 +14,16 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event
 
 from sandboxd.errors import ConfigError, host_lacks
-from sandboxd.model import Sandbox
+from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
 from sandboxd.workspace import identity
+from sandboxd.workspace.disk import Disk
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
@@ -38,8 +39,9 @@ _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
 class Directories:
     """The state directory."""
 
-    def __init__(self, state_directory: str) -> None:
+    def __init__(self, state_directory: str, *, disk_floor_bytes: int | None = None) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
+        self._disk = Disk(self._root, disk_floor_bytes)
         # Apart from all other work with files: a hostile tree takes minutes.
         self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
@@ -51,6 +53,7 @@ class Directories:
         os.makedirs(self._root, mode=0o711, exist_ok=True)
         if os.getuid() == 0:
             _check_reachable(self._root)
+        self._disk.open()
 
     def close(self) -> None:
         """Stop what is being removed: the end of this process would wait for it."""
@@ -59,6 +62,7 @@ class Directories:
         self._removers.shutdown(cancel_futures=True)
         self._watches.close()
         self._workers.close()
+        self._disk.close()
 
     async def create(self, sandbox: Sandbox) -> None:
         """Home and tmp of a sandbox, owned by its uid."""
@@ -96,14 +100,45 @@ class Directories:
         paths = [self._path(name) for name in names]
         return [p for p in paths if not os.path.exists(os.path.join(p, "sandbox.json.unreadable"))]
 
-    def files(self, sandbox: Sandbox) -> HomeFiles:
-        """The files in its home."""
+    @property
+    def holds_disk(self) -> bool:
+        """Whether the kernel holds disk limits here."""
+        return self._disk.holds
+
+    def disk_enforcement(self) -> Enforcement:
+        """Who holds disk limits here."""
+        return self._disk.enforcement()
+
+    async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
+        """Have the kernel hold the sandbox to so many bytes, where it can."""
+        with _disk_full_named(self._root):
+            await asyncio.to_thread(self._disk.limit, sandbox.uid, size_bytes)
+
+    async def lift_disk_limit(self, uid: int) -> None:
+        """Free the uid of the limit it had for a sandbox; its files are gone."""
+        try:
+            await asyncio.to_thread(self._disk.lift, uid)
+        except OSError as exc:
+            _log.error("Cannot lift the disk quota of uid %d: %s", uid, exc)
+
+    async def disk_used(self, sandbox: Sandbox) -> int:
+        """Bytes on disk of a sandbox's files. Raises OSError."""
+        paths = (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id))
+        return await self._disk.used_bytes(paths, sandbox.uid)
+
+    async def disk_growth(self) -> int:
+        """Bytes by which the file system has grown so far, whoever's they are."""
+        return await self._disk.growth_bytes()
+
+    def files(self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]]) -> HomeFiles:
+        """The files in its home; `take` is asked before each write."""
         place = Place(
             home=self.home(sandbox.id),
             staging=self._staging(sandbox.id),
             uid=sandbox.uid,
             workers=self._workers,
             remove=self._remove_tree,
+            take=take,
         )
         return HomeFiles(place)
 
@@ -170,8 +205,10 @@ class Directories:
         return os.path.join(self._root, sandbox_id)
 
     def _create(self, sandbox: Sandbox) -> None:
+        self._disk.check_floor()
         sandbox_id, uid = sandbox.id, sandbox.uid
         with _disk_full_named(self._root):
+            self._disk.limit(uid, sandbox.limits.disk_bytes)
             os.mkdir(self._path(sandbox_id), 0o710)
             if os.getuid() == 0:
                 # The group alone may pass: a program may open its home to everybody by chmod.

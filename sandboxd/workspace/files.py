@@ -23,6 +23,8 @@ from sandboxd.workspace.place import Place
 from sandboxd.workspace.transfer import Reader, Writer
 from sandboxd.workspace.unpack import Unpacker
 
+_DIRECTORY_BYTES = 4096
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class HomeFiles:
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
         """See SandboxFiles."""
         _check_not_home(path)
+        await self._place.take(_DIRECTORY_BYTES)
         await self._run(self._make_directory, path, mode, parents)
 
     async def rename(self, path: bytes, to: bytes) -> None:

@@ -14,7 +14,8 @@ from sandboxd.workspace.workers import Workers
 class Place:
     """staging: a directory of root's on the home's file system, out of the program's reach.
 
-    remove: removes a tree in `staging` and returns once it is gone.
+    remove: removes a tree in `staging` and returns once it is gone. take: asked before so many
+    bytes are written; raises DiskQuotaExceeded.
     """
 
     home: str
@@ -22,6 +23,7 @@ class Place:
     uid: int
     workers: Workers
     remove: Callable[[str], Awaitable[None]]
+    take: Callable[[int], Awaitable[None]]
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -67,10 +67,12 @@ class Writer:
 
     async def open(self, *, parents: bool) -> None:
         """Make it, once the path is known to be one for a file."""
+        await self._place.take(0)
         await self._run(self._open, parents)
 
     async def write(self, data: bytes) -> None:
         """See FileWriter."""
+        await self._place.take(len(data))
         await self._run(self._write, data)
 
     async def commit(self) -> bool:

@@ -45,6 +45,7 @@ class Unpacker:
 
     async def write(self, data: bytes) -> None:
         """See ArchiveWriter."""
+        await self._place.take(len(data))
         await self._run(self._feed, data)
 
     async def finish(self) -> None:

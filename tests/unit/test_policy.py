@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandboxd.errors import (
@@ -87,3 +89,14 @@ def test_required_limits() -> None:
         check_required(["cpus"], EnforcedBy.KERNEL, ENFORCEMENT)
     with pytest.raises(InvalidRequest, match="not a limit"):
         check_required(["colour"], None, ENFORCEMENT)
+
+
+def test_a_file_may_be_as_large_as_the_disk_limit() -> None:
+    defaults = replace(LIMITS, disk_bytes=1 << 30, file_size_bytes=1 << 30)
+    policy = LimitPolicy(defaults, {"file_size_bytes": 4 << 30})
+    small = policy.for_sandbox(LimitChanges(disk_bytes=1 << 20))
+    assert small.file_size_bytes == 1 << 20
+    assert policy.changed(small, LimitChanges(disk_bytes=2 << 20)).file_size_bytes == 2 << 20
+    assert policy.for_sandbox(LimitChanges(disk_bytes=8 << 30)).file_size_bytes == 4 << 30
+    own = policy.for_sandbox(LimitChanges(disk_bytes=1 << 30, file_size_bytes=5))
+    assert policy.changed(own, LimitChanges(disk_bytes=9)).file_size_bytes == 5

@@ -378,9 +378,13 @@ class FakeEngine:
                 os.mkdir(os.path.join(directory, name))
             home, staging = (os.path.join(directory, name) for name in ("home", "staging"))
             try:
-                yield HomeFiles(Place(home, staging, os.getuid(), workers, _remove))
+                yield HomeFiles(Place(home, staging, os.getuid(), workers, _remove, _take))
             finally:
                 workers.close()
+
+
+async def _take(size: int) -> None:
+    """There is always room."""
 
 
 async def _remove(path: str) -> None:

@@ -7,7 +7,7 @@ Every fake writes down what it holds, so that a test can ask what is left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from sandboxd.errors import HostDiskFull, StdinClosed
 from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
+    EnforcedBy,
     Enforcement,
     ErrorCode,
     Execution,
@@ -54,6 +55,9 @@ class World:
         self.memory_used: int | None = None
         self.full = False
         self.usage = SandboxUsage()
+        self.disk_limits: dict[int, int] = {}
+        self.disk_used = 0
+        self.disk_growth = 0
 
     def call(self, name: str) -> None:
         """Write a call down; break if it is the one that shall."""
@@ -321,7 +325,25 @@ class FakeWorkspaces:
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_workspaces")
 
-    def files(self, sandbox: Sandbox) -> SandboxFiles:
+    holds_disk = False
+
+    def disk_enforcement(self) -> Enforcement:
+        return Enforcement(EnforcedBy.SUPERVISOR, "a test")
+
+    async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
+        self._world.disk_limits[sandbox.uid] = size_bytes
+
+    async def lift_disk_limit(self, uid: int) -> None:
+        self._world.disk_limits.pop(uid, None)
+
+    async def disk_used(self, sandbox: Sandbox) -> int:
+        self._world.call("disk_used")
+        return self._world.disk_used
+
+    async def disk_growth(self) -> int:
+        return self._world.disk_growth
+
+    def files(self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]]) -> SandboxFiles:
         return cast("SandboxFiles", self)
 
     def home(self, sandbox_id: str) -> str:

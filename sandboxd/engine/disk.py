@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds disk limits where the kernel does not: counts what may have grown past its limit.
+
+A sandbox cannot have passed its limit before the file system as a whole has grown by what the
+sandbox had left at its last count: until then nothing is counted (but for a look now and then,
+since what others delete hides growth). Over it the running executions end. Those that start while
+it is over may go on, so that they can delete, as long as it does not grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from sandboxd.engine.context import Context
+from sandboxd.engine.registry import LiveSandbox
+from sandboxd.errors import DiskQuotaExceeded, SandboxdError
+from sandboxd.model import ErrorCode
+
+_log = logging.getLogger(__name__)
+_PERIOD_SECONDS = 0.25
+# All counting together has at most 2 % of a core.
+_REST = 49.0
+# A caller's own writes wait for a count of up to a tenth of the time.
+_CALLER_REST = 9.0
+_OLDEST_SECONDS = 10.0
+_END_SECONDS = 5.0
+
+
+class DiskKeeper:
+    """Counts, and ends what is over its limit."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._rests_until = 0.0
+
+    async def run(self) -> None:
+        """For ever; nothing to do where the kernel holds the limit."""
+        while not self._context.workspaces.holds_disk:
+            await asyncio.sleep(_PERIOD_SECONDS)
+            try:
+                await self.pass_once()
+            except Exception:
+                _log.exception("Cannot finish a look at the disk")
+
+    async def pass_once(self) -> None:
+        """Count who may be over, the most urgent first, and end what is."""
+        context = self._context
+        active = [live for live in context.registry if live.running() or live.uses]
+        if not active:
+            return
+        growth = await context.workspaces.disk_growth()
+        due = [(self._urgency(live, growth), live) for live in active]
+        for urgency, live in sorted(due, key=lambda pair: pair[0], reverse=True):
+            if urgency < 1.0 or context.clock.monotonic() < self._rests_until:
+                return
+            took = await self._count(live)
+            self._rests_until = context.clock.monotonic() + took * _REST
+            await self._judge(live)
+
+    async def used(self, live: LiveSandbox) -> int | None:
+        """Bytes on disk now, or a little earlier where counting takes long; None if unknown."""
+        if self._context.workspaces.holds_disk:
+            return await self._ask(live)
+        await self._count_for_caller(live)
+        return live.disk.used_bytes
+
+    def taker(self, live: LiveSandbox) -> Callable[[int], Awaitable[None]]:
+        """What a writer asks before each write of so many bytes; raises DiskQuotaExceeded."""
+
+        async def take(size: int) -> None:
+            if self._context.workspaces.holds_disk:
+                return
+            if not _has_room(live, size):
+                await self._count_for_caller(live)
+            if not _has_room(live, size):
+                raise DiskQuotaExceeded(
+                    f"cannot write to sandbox {live.sandbox.id}: its disk limit is reached",
+                    hint="delete something, or raise disk_bytes",
+                    details={"limit_bytes": live.sandbox.limits.disk_bytes,
+                             "used_bytes": live.disk.used_bytes},
+                )  # fmt: skip
+            live.disk.charged_bytes += size
+
+        return take
+
+    # -- private
+
+    def _urgency(self, live: LiveSandbox, growth: int) -> float:
+        """How much of the way to where it must be counted; above 1: now."""
+        disk, limit = live.disk, live.sandbox.limits.disk_bytes
+        if disk.used_bytes is None:
+            return 2.0
+        age = self._context.clock.monotonic() - disk.counted_monotonic
+        if disk.used_bytes >= limit:
+            return age / max(_PERIOD_SECONDS, disk.took_seconds * _REST)
+        grown = (growth - disk.growth_bytes) / (limit - disk.used_bytes)
+        return max(grown, age / max(_OLDEST_SECONDS, disk.took_seconds * _REST))
+
+    async def _count_for_caller(self, live: LiveSandbox) -> None:
+        disk = live.disk
+        age = self._context.clock.monotonic() - disk.counted_monotonic
+        if disk.used_bytes is None or age >= disk.took_seconds * _CALLER_REST:
+            await self._count(live)
+
+    async def _count(self, live: LiveSandbox) -> float:
+        """Count one; how many seconds that took."""
+        clock, disk = self._context.clock, live.disk
+        async with disk.lock:
+            charged, begin = disk.charged_bytes, clock.monotonic()
+            growth = await self._context.workspaces.disk_growth()
+            used = await self._ask(live)
+            if used is not None:
+                disk.used_bytes, disk.growth_bytes = used, growth
+                disk.charged_bytes -= charged
+            disk.counted_monotonic = clock.monotonic()
+            disk.took_seconds = disk.counted_monotonic - begin
+            return disk.took_seconds
+
+    async def _ask(self, live: LiveSandbox) -> int | None:
+        try:
+            return await self._context.workspaces.disk_used(live.sandbox)
+        except OSError as exc:
+            if not live.is_over:
+                _log.warning("Cannot count the disk of sandbox %s: %s", live.sandbox.id, exc)
+            return None
+
+    async def _judge(self, live: LiveSandbox) -> None:
+        disk, limit = live.disk, live.sandbox.limits.disk_bytes
+        used = disk.used_bytes or 0
+        if used > max(limit, disk.tolerated_bytes):
+            await self._end(live)
+            await self._count(live)
+            disk.tolerated_bytes = disk.used_bytes or 0
+        else:
+            disk.tolerated_bytes = min(disk.tolerated_bytes, used)
+
+    async def _end(self, live: LiveSandbox) -> None:
+        running = [one for one in live.running() if one.shim is not None]
+        _log.info("Sandbox %s is over its disk limit: ending its executions", live.sandbox.id)
+        for one in running:
+            if one.shim is not None:
+                try:
+                    await one.shim.kill(ErrorCode.DISK, grace_seconds=0)
+                except SandboxdError as exc:
+                    _log.warning("Cannot end execution %s: %s", one.execution.id, exc)
+        waits = [asyncio.ensure_future(one.finished.wait()) for one in running]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=_END_SECONDS)
+            for wait in late:
+                wait.cancel()
+
+
+def _has_room(live: LiveSandbox, size: int) -> bool:
+    used = live.disk.used_bytes
+    if used is None:
+        return False
+    return used + live.disk.charged_bytes + size <= live.sandbox.limits.disk_bytes

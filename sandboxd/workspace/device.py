@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk that really backs a directory, through partitions, dm, md, loop images and overlays.
+
+A limit on IO belongs where all of it passes: on the lowest device below which there are several.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_SYS = "/sys/dev/block"
+_MOUNTS = "/proc/self/mountinfo"
+_MAX_STEPS = 16
+# How mountinfo writes blanks and backslashes (proc(5)).
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """device: a device node or None; detail: what was found on the way there, for people."""
+
+    device: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    kind: str
+    source: str
+    options: dict[str, str]
+
+
+def _number_of(path: str) -> int:
+    """The device that a path is on, or that it is."""
+    found = os.stat(path)
+    return found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
+
+
+def backing(
+    path: str,
+    *,
+    sys_root: str = _SYS,
+    mounts: str = _MOUNTS,
+    nodes: str = "/dev",
+    number_of: Callable[[str], int] = _number_of,
+) -> Backing:
+    """The block device under the file system of `path`. Raises OSError where `path` is not there.
+
+    The other arguments are the host's own, but for tests.
+    Source: Documentation/ABI/testing/sysfs-block, Documentation/filesystems/overlayfs.rst.
+    """
+    trail: list[str] = []
+    for _ in range(_MAX_STEPS):
+        number = number_of(path)
+        if os.major(number) == 0:
+            found = _without_device(number, mounts)
+            if isinstance(found, str):
+                return Backing(None, " on ".join([*trail, found]))
+            kind, path = found
+            trail.append(kind)
+            continue
+        image = _descend(number, sys_root, trail)
+        if image is None:
+            node = os.path.join(nodes, trail[-1])
+            return Backing(node if os.path.exists(node) else None, " on ".join(trail))
+        path = image
+    return Backing(None, " on ".join([*trail, "too many layers to follow"]))
+
+
+def _without_device(number: int, mounts: str) -> tuple[str, str] | str:
+    """What a file system without a device number of its own is on: kind and path; or why it is on
+    nothing."""
+    mount = _find_mount(number, mounts)
+    if mount is None:
+        return "a file system that this process does not see mounted"
+    if mount.kind == "overlay" and "upperdir" in mount.options:
+        return "overlay", mount.options["upperdir"]
+    if mount.source.startswith("/dev/"):
+        # btrfs, which may have more devices than this one.
+        return mount.kind, mount.source
+    return f"{mount.kind}, which has no block device"
+
+
+def _descend(number: int, sys_root: str, trail: list[str]) -> str | None:
+    """Go down from a device as long as there is one below; a path where that is an image file."""
+    directory = os.path.realpath(os.path.join(sys_root, f"{os.major(number)}:{os.minor(number)}"))
+    while True:
+        trail.append(os.path.basename(directory))
+        backing_file = _read(os.path.join(directory, "loop", "backing_file"))
+        if backing_file:
+            return backing_file
+        if os.path.exists(os.path.join(directory, "partition")):
+            directory = os.path.dirname(directory)
+            continue
+        below = _names(os.path.join(directory, "slaves"))
+        if len(below) != 1:
+            return None
+        directory = os.path.realpath(os.path.join(directory, "slaves", below[0]))
+
+
+def _find_mount(number: int, mounts: str) -> _Mount | None:
+    with open(mounts, "rb") as file:
+        for line in file:
+            before, _, after = line.rstrip(b"\n").partition(b" - ")
+            fields, rest = before.split(b" "), after.split(b" ")
+            major, _, minor = fields[2].partition(b":")
+            if os.makedev(int(major), int(minor)) == number and len(rest) >= 3:
+                pairs = (option.partition(b"=") for option in rest[2].split(b","))
+                options = {_text(key): _text(value) for key, _, value in pairs}
+                return _Mount(_text(rest[0]), _text(rest[1]), options)
+    return None
+
+
+def _text(field: bytes) -> str:
+    return os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), field))
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what a hostile tree takes on disk: as du(1) does, bounded in memory and descriptors.
+
+Also what no directory names any more: files that were removed while a process holds them open.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from threading import Event
+
+from sandboxd.entries import join
+from sandboxd.workspace import beneath
+from sandboxd.workspace.beneath import closing_fd
+from sandboxd.workspace.listing import VANISHED
+
+_BLOCK = 512
+# File names known to have several: above, each name counts by itself.
+_MAX_SHARED = 100_000
+
+
+_ANCHOR_BYTES = 2048
+_MAX_ANCHORS = 256
+_MAX_WAITING_BYTES = 16 << 20
+
+
+class Stopped(Exception):
+    """Raised when a count was told to stop."""
+
+
+class Uncountable(Exception):
+    """Raised for a tree too deep, or with too many directories in one, to be counted."""
+
+
+class _Count:
+    def __init__(self, stop: Event) -> None:
+        self.used_bytes = 0
+        self._stop = stop
+        self._shared: set[int] = set()
+
+    def add(self, found: os.stat_result) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+            if found.st_ino in self._shared:
+                return
+            if len(self._shared) < _MAX_SHARED:
+                self._shared.add(found.st_ino)
+        self.used_bytes += found.st_blocks * _BLOCK
+
+
+def used_bytes(roots: Iterable[str], uid: int | None, stop: Event) -> int:
+    """Bytes on disk of what is below `roots`, each on the same file system, and of what processes
+    of `uid` hold open there without a name (uid None: not looked for).
+
+    Raises OSError where a root cannot be read, Stopped and Uncountable.
+    """
+    count = _Count(stop)
+    device = 0
+    for root in roots:
+        with closing_fd(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)) as top:
+            found = os.fstat(top)
+            device = found.st_dev
+            count.add(found)
+            _add_tree(top, count)
+    if uid is not None:
+        for found in _nameless(uid, device):
+            count.add(found)
+    return count.used_bytes
+
+
+def _add_tree(top: int, count: _Count, depth: int = 0) -> None:
+    """One directory open at a time; those with long paths are walked from a descriptor of their
+    own, since no path may be longer than PATH_MAX."""
+    if depth > _MAX_ANCHORS:
+        raise Uncountable
+    waiting, waiting_bytes = [b""], 0
+    while waiting:
+        path = waiting.pop()
+        waiting_bytes -= len(path)
+        try:
+            fd = beneath.open_directory(top, path, follow=not path)
+        except OSError as exc:
+            if exc.errno in VANISHED:
+                continue
+            raise
+        with closing_fd(fd):
+            if len(path) > _ANCHOR_BYTES:
+                _add_tree(fd, count, depth + 1)
+                continue
+            for name in _add_entries(fd, count):
+                below = join(path, name)
+                waiting.append(below)
+                waiting_bytes += len(below)
+                if waiting_bytes > _MAX_WAITING_BYTES:
+                    raise Uncountable
+
+
+def _add_entries(directory: int, count: _Count) -> Iterator[bytes]:
+    """Count what is in a directory; gives names of those below it."""
+    with os.scandir(directory) as names:
+        for item in names:
+            with suppress(FileNotFoundError):
+                found = item.stat(follow_symlinks=False)
+                count.add(found)
+                if stat.S_ISDIR(found.st_mode):
+                    yield os.fsencode(item.name)
+
+
+def _nameless(uid: int, device: int) -> Iterator[os.stat_result]:
+    """Removed files of this device that processes of `uid` hold open, each once. Needs the right
+    to look at another's descriptors (CAP_SYS_PTRACE); without it there are none to be seen."""
+    seen = set()
+    for pid in _processes(uid):
+        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+            for item in descriptors:
+                with suppress(OSError):
+                    found = item.stat()
+                    is_ours = found.st_dev == device and stat.S_ISREG(found.st_mode)
+                    if is_ours and found.st_nlink == 0 and found.st_ino not in seen:
+                        seen.add(found.st_ino)
+                        yield found
+
+
+def _processes(uid: int) -> Iterator[str]:
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_uid == uid:
+                        yield entry.name

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File systems made for a test, and daemons whose state is on one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.harness import Daemon
+from tests.integration.process import run_daemon
+
+SIZE = "256M"
+
+
+def run(*command: str) -> str:
+    """Output of a command that must succeed."""
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    return done.stdout
+
+
+@contextmanager
+def mounted(kind: str, path: Path) -> Iterator[None]:
+    """A new file system at `path`: tmpfs, ext4, or ext4-quota with user quota switched on."""
+    with ExitStack() as undo:
+        if kind == "tmpfs":
+            run("mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0711", "tmpfs", str(path))
+        else:
+            image = path.with_name(f"{path.name}.img")
+            undo.callback(image.unlink, missing_ok=True)
+            features = ["-O", "quota", "-E", "quotatype=usrquota"] if kind == "ext4-quota" else []
+            run("mke2fs", "-q", "-t", "ext4", *features, str(image), SIZE)
+            options = "loop,usrquota" if kind == "ext4-quota" else "loop"
+            run("mount", "-t", "ext4", "-o", options, str(image), str(path))
+            path.chmod(0o711)
+        # Lazily: a process that does not die must not keep the test's own clearing up.
+        undo.callback(run, "umount", "--lazy", str(path))
+        yield
+
+
+@contextmanager
+def daemon_on(kind: str, **settings: str) -> Iterator[Daemon]:
+    """A daemon whose state directory is a new file system."""
+    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="96M", **settings)
+    try:
+        with mounted(kind, made.state):
+            try:
+                made.start()
+                yield made
+            finally:
+                if made.process is not None and made.process.poll() is None:
+                    for sandbox in made.ok("GET", "/v1/sandboxes?state=ready")["sandboxes"]:
+                        made.release(sandbox["id"])
+                    made.stop()
+                run_daemon(made, "--stop-all")
+                for name in os.listdir(made.state):
+                    if name != "lost+found":
+                        run("rm", "-r", str(made.state / name))
+    finally:
+        made.close()
+
+
+def du_bytes(daemon: Daemon, sandbox_id: str) -> int:
+    """What du(1) says of a sandbox's home, /tmp and files under way."""
+    top = daemon.state / "sandboxes" / sandbox_id
+    paths = [str(top / name) for name in ("home", "tmp", "staging")]
+    return sum(int(line.split()[0]) for line in run("du", "-s", "-B1", *paths).splitlines())

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is counted when, and what happens to who is over the limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sandboxd.engine.disk import DiskKeeper
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.registry import LiveSandbox
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.errors import DiskQuotaExceeded
+from sandboxd.model import Caller, Command, ExecutionStatus, LimitChanges
+from tests.unit.engine.fakes import World, make_engine
+
+ME = Caller(1000, 1000, 1, is_admin=False)
+RUN = ExecutionRequest(Command(argv=("true",)))
+MIB = 1 << 20
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[tuple[Engine, DiskKeeper, LiveSandbox]]:
+    """A sandbox of 10 MiB with one execution."""
+    engine, context = make_engine(world)
+    async with context.tasks:
+        asked = SandboxRequest(limits=LimitChanges(disk_bytes=10 * MIB))
+        sandbox = await engine.create_sandbox(ME, asked)
+        await engine.start_execution(ME, sandbox.id, RUN)
+        yield engine, DiskKeeper(context), context.registry.find(ME, sandbox.id)
+        context.tasks.cancel_all()
+
+
+def counts(world: World) -> int:
+    return world.calls.count("disk_used")
+
+
+async def test_is_counted_only_when_it_may_have_passed_its_limit() -> None:
+    world = World()
+    async with running(world) as (_, keeper, _live):
+        world.disk_used = 4 * MIB
+        await keeper.pass_once()
+        assert counts(world) == 1
+        world.seconds += 1
+        world.disk_growth = 5 * MIB
+        await keeper.pass_once()
+        assert counts(world) == 1
+        world.disk_growth = 6 * MIB
+        await keeper.pass_once()
+        assert counts(world) == 2
+        # What others delete hides growth: now and then it is looked at all the same.
+        world.seconds += 11
+        await keeper.pass_once()
+        assert counts(world) == 3
+
+
+async def test_over_the_limit_ends_the_executions_and_lets_new_ones_delete() -> None:
+    world = World()
+    async with running(world) as (engine, keeper, live):
+        world.disk_used = 12 * MIB
+        await keeper.pass_once()
+        [first] = engine.list_executions(ME)
+        assert first.outcome.status is ExecutionStatus.DISK_QUOTA_EXCEEDED
+        sweeper = await engine.start_execution(ME, live.sandbox.id, RUN)
+        for used in (12, 11, 11):
+            world.seconds += 1
+            world.disk_used = used * MIB
+            await keeper.pass_once()
+            assert not sweeper.is_finished
+        # Growing again is over again, though it was more once.
+        world.seconds += 1
+        world.disk_used = 12 * MIB
+        await keeper.pass_once()
+        assert sweeper.outcome.status is ExecutionStatus.DISK_QUOTA_EXCEEDED
+
+
+async def test_counting_rests_in_proportion_to_what_it_takes() -> None:
+    world = World()
+    async with running(world) as (_, keeper, live):
+        real = keeper._context.workspaces.disk_used
+
+        async def slow(sandbox: object) -> int:
+            world.seconds += 2
+            return await real(live.sandbox)
+
+        keeper._context.workspaces.disk_used = slow  # type: ignore[method-assign]
+        world.disk_used = 4 * MIB
+        await keeper.pass_once()
+        done = counts(world)
+        world.disk_growth = 1 << 40
+        world.seconds += 40
+        await keeper.pass_once()
+        assert counts(world) == done
+        world.seconds += 100
+        await keeper.pass_once()
+        assert counts(world) > done
+
+
+async def test_a_writer_takes_what_is_left_and_no_more() -> None:
+    world = World()
+    async with running(world) as (_, keeper, live):
+        world.disk_used = 4 * MIB
+        take = keeper.taker(live)
+        await take(3 * MIB)
+        await take(3 * MIB)
+        # Counted again, and found to be as full as was thought.
+        world.disk_used = 10 * MIB
+        with pytest.raises(DiskQuotaExceeded):
+            await take(1)
+        world.disk_used = 2 * MIB
+        await take(8 * MIB)
+
+
+async def test_nothing_is_counted_where_the_kernel_holds() -> None:
+    world = World()
+    async with running(world) as (_, keeper, live):
+        keeper._context.workspaces.holds_disk = True  # type: ignore[misc]
+        async with asyncio.timeout(5):
+            await keeper.run()
+        await keeper.taker(live)(1 << 50)
+        assert counts(world) == 0
+
+
+async def test_the_uid_is_free_of_its_limit_after_a_release() -> None:
+    world = World()
+    async with running(world) as (engine, _, live):
+        await engine.release_sandbox(ME, live.sandbox.id)
+        assert world.disk_limits == {}

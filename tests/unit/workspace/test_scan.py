@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted is what du(1) counts, also where du cannot go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from sandboxd.workspace import scan
+
+
+def used(*paths: Path, uid: int | None = None) -> int:
+    return scan.used_bytes([str(path) for path in paths], uid, Event())
+
+
+def du(path: Path) -> int:
+    done = subprocess.run(["du", "-s", "-B1", path], check=True, capture_output=True, text=True)
+    return int(done.stdout.split()[0])
+
+
+def test_as_du_does(tmp_path: Path) -> None:
+    for number in range(50):
+        directory = tmp_path / f"d{number % 7}" / f"e{number % 3}"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"f{number}").write_bytes(bytes(number * 1000))
+    os.link(tmp_path / "d0" / "e0" / "f0", tmp_path / "hard")
+    (tmp_path / "link").symlink_to("/usr")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+    os.mkfifo(tmp_path / "pipe")
+    assert used(tmp_path) == du(tmp_path)
+
+
+def test_links_out_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("/")
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (inside / "up").symlink_to("..")
+    assert used(tmp_path) == du(tmp_path)
+
+
+def test_below_the_longest_path(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(5000):
+        os.mkdir("deeper", dir_fd=directory)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    before = used(tmp_path)
+    fd = os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=directory)
+    os.write(fd, bytes(1 << 20))
+    os.close(fd)
+    os.close(directory)
+    assert used(tmp_path) - before >= 1 << 20
+
+
+def test_deeper_than_can_be_counted_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "_MAX_ANCHORS", 2)
+    monkeypatch.setattr(scan, "_ANCHOR_BYTES", 10)
+    (tmp_path / "/".join(["deeper"] * 20)).mkdir(parents=True)
+    with pytest.raises(scan.Uncountable):
+        used(tmp_path)
+
+
+def test_open_files_without_a_name_count_once(tmp_path: Path) -> None:
+    with (tmp_path / "gone").open("wb") as file, (tmp_path / "gone").open("rb"):
+        file.write(bytes(3 << 20))
+        file.flush()
+        before = used(tmp_path, uid=os.getuid())
+        (tmp_path / "gone").unlink()
+        after = used(tmp_path, uid=os.getuid())
+    assert abs(after - before) <= 64 << 10
+    assert used(tmp_path, uid=os.getuid()) < 1 << 20
+
+
+def test_stops(tmp_path: Path) -> None:
+    stop = Event()
+    stop.set()
+    with pytest.raises(scan.Stopped):
+        scan.used_bytes([str(tmp_path)], None, stop)
