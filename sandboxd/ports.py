@@ -330,8 +330,9 @@ class Workspaces(Protocol):
         """Free a uid of it, once the sandbox's files are gone and before it is given back."""
         ...
 
-    async def disk_used(self, sandbox: Sandbox) -> int:
-        """Bytes on disk of a sandbox's files. Raises OSError."""
+    async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
+        """Bytes on disk of a sandbox's files, and the seconds of processor time that finding it out
+        took. Raises OSError."""
         ...
 
     async def disk_growth(self) -> int:

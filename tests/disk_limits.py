@@ -108,3 +108,29 @@ def check_next_sandbox_has_it_all(daemon: Daemon) -> None:
         sandbox = daemon.create(limits={"disk_bytes": LIMIT})
         put(daemon, sandbox, "a", bytes(LIMIT * 3 // 4))
         daemon.release(sandbox["id"])
+
+
+def check_usage(daemon: Daemon) -> None:
+    """Metrics say what du says, and say it at once."""
+    sandbox = daemon.create()
+    try:
+        script = (
+            "mkdir -p a/b; head -c 3000000 /dev/urandom > a/b/f; ln a/b/f a/hard;"
+            "head -c 2000000 /dev/zero > /tmp/t; truncate -s 1G sparse;"
+            "for i in $(seq 50); do echo > a/$i; done; sync"
+        )
+        assert daemon.execute(sandbox["id"], script)["exit_code"] == 0
+        put(daemon, sandbox, "mine", bytes(MIB))
+        target = f"/v1/sandboxes/{sandbox['id']}/metrics"
+        used = daemon.ok("GET", target)["disk"]["used_bytes"]
+        assert abs(used - du_bytes(daemon, sandbox["id"])) <= 64 << 10
+        assert used > 6_000_000
+        assert daemon.request("DELETE", files(sandbox, "a")).status == 204
+
+        def shrunk() -> bool:
+            now: int = daemon.ok("GET", target)["disk"]["used_bytes"]
+            return abs(now - du_bytes(daemon, sandbox["id"])) <= 64 << 10
+
+        eventually(shrunk)
+    finally:
+        daemon.release(sandbox["id"])

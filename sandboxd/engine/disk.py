@@ -19,11 +19,12 @@ from sandboxd.errors import DiskQuotaExceeded, SandboxdError
 from sandboxd.model import ErrorCode
 
 _log = logging.getLogger(__name__)
-_PERIOD_SECONDS = 0.25
+DISK_PERIOD_SECONDS = 0.25
 # All counting together has at most 2 % of a core.
 _REST = 49.0
-# A caller's own writes wait for a count of up to a tenth of the time.
+# What callers ask for may take a tenth of one.
 _CALLER_REST = 9.0
+_CALLER_WAIT_SECONDS = 2.0
 _OLDEST_SECONDS = 10.0
 _END_SECONDS = 5.0
 
@@ -35,18 +36,11 @@ class DiskKeeper:
         self._context = context
         self._rests_until = 0.0
 
-    async def run(self) -> None:
-        """For ever; nothing to do where the kernel holds the limit."""
-        while not self._context.workspaces.holds_disk:
-            await asyncio.sleep(_PERIOD_SECONDS)
-            try:
-                await self.pass_once()
-            except Exception:
-                _log.exception("Cannot finish a look at the disk")
-
     async def pass_once(self) -> None:
         """Count who may be over, the most urgent first, and end what is."""
         context = self._context
+        if context.workspaces.holds_disk:
+            return
         active = [live for live in context.registry if live.running() or live.uses]
         if not active:
             return
@@ -55,15 +49,14 @@ class DiskKeeper:
         for urgency, live in sorted(due, key=lambda pair: pair[0], reverse=True):
             if urgency < 1.0 or context.clock.monotonic() < self._rests_until:
                 return
-            took = await self._count(live)
-            self._rests_until = context.clock.monotonic() + took * _REST
+            await self._count(live)
+            self._rests_until = context.clock.monotonic() + live.disk.took_seconds * _REST
             await self._judge(live)
 
     async def used(self, live: LiveSandbox) -> int | None:
         """Bytes on disk now, or a little earlier where counting takes long; None if unknown."""
-        if self._context.workspaces.holds_disk:
-            return await self._ask(live)
-        await self._count_for_caller(live)
+        if self._context.workspaces.holds_disk or self._rest_for_caller(live) <= 0:
+            await self._count(live)
         return live.disk.used_bytes
 
     def taker(self, live: LiveSandbox) -> Callable[[int], Awaitable[None]]:
@@ -72,8 +65,11 @@ class DiskKeeper:
         async def take(size: int) -> None:
             if self._context.workspaces.holds_disk:
                 return
-            if not _has_room(live, size):
-                await self._count_for_caller(live)
+            rest = self._rest_for_caller(live)
+            if not _has_room(live, size) and rest <= _CALLER_WAIT_SECONDS:
+                # Something may have been deleted.
+                await asyncio.sleep(max(0.0, rest))
+                await self._count(live)
             if not _has_room(live, size):
                 raise DiskQuotaExceeded(
                     f"cannot write to sandbox {live.sandbox.id}: its disk limit is reached",
@@ -94,37 +90,32 @@ class DiskKeeper:
             return 2.0
         age = self._context.clock.monotonic() - disk.counted_monotonic
         if disk.used_bytes >= limit:
-            return age / max(_PERIOD_SECONDS, disk.took_seconds * _REST)
+            return age / max(DISK_PERIOD_SECONDS, disk.took_seconds * _REST)
         grown = (growth - disk.growth_bytes) / (limit - disk.used_bytes)
         return max(grown, age / max(_OLDEST_SECONDS, disk.took_seconds * _REST))
 
-    async def _count_for_caller(self, live: LiveSandbox) -> None:
+    def _rest_for_caller(self, live: LiveSandbox) -> float:
+        """Seconds until a caller may have it counted again."""
         disk = live.disk
-        age = self._context.clock.monotonic() - disk.counted_monotonic
-        if disk.used_bytes is None or age >= disk.took_seconds * _CALLER_REST:
-            await self._count(live)
+        if disk.used_bytes is None:
+            return 0.0
+        again = disk.counted_monotonic + disk.took_seconds * _CALLER_REST
+        return again - self._context.clock.monotonic()
 
-    async def _count(self, live: LiveSandbox) -> float:
-        """Count one; how many seconds that took."""
-        clock, disk = self._context.clock, live.disk
+    async def _count(self, live: LiveSandbox) -> None:
+        disk, workspaces = live.disk, self._context.workspaces
         async with disk.lock:
-            charged, begin = disk.charged_bytes, clock.monotonic()
-            growth = await self._context.workspaces.disk_growth()
-            used = await self._ask(live)
-            if used is not None:
-                disk.used_bytes, disk.growth_bytes = used, growth
-                disk.charged_bytes -= charged
-            disk.counted_monotonic = clock.monotonic()
-            disk.took_seconds = disk.counted_monotonic - begin
-            return disk.took_seconds
-
-    async def _ask(self, live: LiveSandbox) -> int | None:
-        try:
-            return await self._context.workspaces.disk_used(live.sandbox)
-        except OSError as exc:
-            if not live.is_over:
-                _log.warning("Cannot count the disk of sandbox %s: %s", live.sandbox.id, exc)
-            return None
+            charged = disk.charged_bytes
+            growth = await workspaces.disk_growth()
+            try:
+                used, took = await workspaces.disk_used(live.sandbox)
+            except OSError as exc:
+                if not live.is_over:
+                    _log.warning("Cannot count the disk of sandbox %s: %s", live.sandbox.id, exc)
+                return
+            disk.used_bytes, disk.growth_bytes, disk.took_seconds = used, growth, took
+            disk.charged_bytes -= charged
+            disk.counted_monotonic = self._context.clock.monotonic()
 
     async def _judge(self, live: LiveSandbox) -> None:
         disk, limit = live.disk, live.sandbox.limits.disk_bytes

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import replace
 
 from sandboxd.engine import inputs
 from sandboxd.engine.adoption import Adoption
@@ -60,7 +61,6 @@ class Engine:
         self._context.registry.is_draining = await self._context.store.load_draining()
         await Adoption(self._context, self._sandboxes, self._executions).run()
         self._upkeep.start()
-        self._context.tasks.start(self._disk.run(), "disk limits")
         self.is_ready = True
 
     async def release_all(self) -> None:
@@ -94,6 +94,7 @@ class Engine:
         used = SandboxUsage()
         if not live.is_over:
             used = await self._context.scheme.usage(live.sandbox)
+            used = replace(used, disk_bytes=await self._disk.used(live))
         if used.of_running_only:
             ended = [one.execution.usage for one in live.executions.values() if one.shim is None]
             used = with_ended(used, ended, are_all=not live.has_pruned)

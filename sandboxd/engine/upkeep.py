@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from sandboxd.engine.context import Context
+from sandboxd.engine.disk import DISK_PERIOD_SECONDS, DiskKeeper
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
@@ -37,6 +38,7 @@ class Upkeep:
             ("reconcile", PERIOD_SECONDS, self._reconcile.pass_once),
             ("upkeep of the scheme", _PERIOD_SECONDS, scheme.upkeep),
             ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
+            ("disk limits", DISK_PERIOD_SECONDS, DiskKeeper(self._context).pass_once),
         ):
             self._context.tasks.start(_repeat(name, period, work), name)
 

@@ -121,8 +121,8 @@ class Directories:
         except OSError as exc:
             _log.error("Cannot lift the disk quota of uid %d: %s", uid, exc)
 
-    async def disk_used(self, sandbox: Sandbox) -> int:
-        """Bytes on disk of a sandbox's files. Raises OSError."""
+    async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
+        """Bytes on disk of a sandbox's files, and the processor time it took. Raises OSError."""
         paths = (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id))
         return await self._disk.used_bytes(paths, sandbox.uid)
 

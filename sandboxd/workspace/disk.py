@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -92,19 +93,17 @@ class Disk:
         if self.holds:
             self._quota.lift(uid)
 
-    async def used_bytes(self, roots: Sequence[str], uid: int) -> int:
-        """What the sandbox has: by the kernel's books, else counted. More than any limit for a
-        tree that cannot be counted. Raises OSError."""
+    async def used_bytes(self, roots: Sequence[str], uid: int) -> tuple[int, float]:
+        """What the sandbox has, by the kernel's books, else counted, and the processor time that
+        this took. More than any limit for a tree that cannot be counted. Raises OSError."""
         if self.holds:
-            return await asyncio.to_thread(self._quota.used, uid)
+            return await asyncio.to_thread(self._quota.used, uid), 0.0
         seen_uid = uid if self._is_root else None
-        future = asyncio.get_running_loop().run_in_executor(
-            self._scanner, scan.used_bytes, roots, seen_uid, self._stop
+        return await finished(
+            asyncio.get_running_loop().run_in_executor(
+                self._scanner, _count, roots, seen_uid, self._stop
+            )
         )
-        try:
-            return await finished(future)
-        except scan.Uncountable:
-            return MAX_BYTES
 
     async def growth_bytes(self) -> int:
         """What the whole file system has grown by since the start, what shrank it left out."""
@@ -117,3 +116,12 @@ class Disk:
             self._growth += max(0, used - self._last_used)
         self._last_used = used
         return self._growth
+
+
+def _count(roots: Sequence[str], uid: int | None, stop: Event) -> tuple[int, float]:
+    begin = time.thread_time()
+    try:
+        used = scan.used_bytes(roots, uid, stop)
+    except scan.Uncountable:
+        used = MAX_BYTES
+    return used, time.thread_time() - begin

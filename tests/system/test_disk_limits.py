@@ -42,6 +42,10 @@ def test_removed_but_open(daemon: Daemon) -> None:
     disk_limits.check_removed_but_open(daemon)
 
 
+def test_usage(daemon: Daemon) -> None:
+    disk_limits.check_usage(daemon)
+
+
 def test_next_sandbox_has_it_all(daemon: Daemon) -> None:
     disk_limits.check_next_sandbox_has_it_all(daemon)
 

@@ -58,6 +58,7 @@ class World:
         self.disk_limits: dict[int, int] = {}
         self.disk_used = 0
         self.disk_growth = 0
+        self.disk_seconds = 0.0
 
     def call(self, name: str) -> None:
         """Write a call down; break if it is the one that shall."""
@@ -336,9 +337,9 @@ class FakeWorkspaces:
     async def lift_disk_limit(self, uid: int) -> None:
         self._world.disk_limits.pop(uid, None)
 
-    async def disk_used(self, sandbox: Sandbox) -> int:
+    async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
         self._world.call("disk_used")
-        return self._world.disk_used
+        return self._world.disk_used, self._world.disk_seconds
 
     async def disk_growth(self) -> int:
         return self._world.disk_growth
