@@ -81,8 +81,9 @@ class AsyncHandle:
         await self._client.ask(routes.write_stdin(self.sandbox_id, self.id, raw))
 
     async def close_stdin(self) -> None:
-        """Let it read the end of its input."""
-        await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
+        """Let it read the end of its input, if it has not ended itself."""
+        with suppress(ExecutionFinished):
+            await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
 
     async def abandon(self) -> None:
         """Kill it as far as that can be done: for a task that is leaving with an error."""

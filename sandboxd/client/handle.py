@@ -71,8 +71,9 @@ class Handle:
         self._client.ask(routes.write_stdin(self.sandbox_id, self.id, raw))
 
     def close_stdin(self) -> None:
-        """Let it read the end of its input."""
-        self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
+        """Let it read the end of its input, if it has not ended itself."""
+        with suppress(ExecutionFinished):
+            self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
 
     def abandon(self) -> None:
         """Kill it as far as that can be done: for a caller that is leaving with an error."""

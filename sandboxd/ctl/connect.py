@@ -8,11 +8,14 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from sandboxd.client.calls import SOCKET_VARIABLE, Client, socket_path
 from sandboxd.client.refusals import DaemonUnreachable
 from sandboxd.ctl.exits import say
-from sandboxd.ctl.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from sandboxd.ctl.interrupts import Interrupts
 
 # What says that there is no daemon, and not that this one may not be used.
 _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED)
