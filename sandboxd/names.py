@@ -57,6 +57,11 @@ class UnitNames:
         """The spawner's service, where the daemon starts it itself."""
         return f"{self.stem}-spawner.service"
 
+    @property
+    def supervisor_service(self) -> str:
+        """The supervisor's service, where the daemon starts it itself."""
+        return f"{self.stem}-supervisor.service"
+
     def bucket_slice(self, sandbox_id: str) -> str:
         """The slice between the parent and the sandbox's."""
         return f"{self.stem}-{_bucket(sandbox_id)}.slice"

@@ -23,9 +23,10 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.names import UnitNames, new_id
+from sandboxd.schemes.helpers import HelperServices, has_systemd
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
-from sandboxd.spawn.client import SpawnerClient, spawner_argv, start_spawner_process
+from sandboxd.spawn.client import SpawnerClient, start_spawner_process
 from sandboxd.spawn.roots import Roots
 from sandboxd.supervisor.client import SupervisorClient
 from sandboxd.systemd.manager import Manager
@@ -109,7 +110,7 @@ def _obstacle(wanted: Wanted) -> str | None:
     missing = host.missing_controllers()
     if missing:
         return f"the cgroup controllers {', '.join(missing)} are missing"
-    if not os.path.isdir("/run/systemd/system"):
+    if not has_systemd():
         return "systemd does not run this host"
     return None
 
@@ -119,15 +120,9 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         manager = Manager()
         undo.push_async_callback(manager.close)
         await manager.connect()
-        service = wanted.names.spawner_service
-
-        async def start_spawner(path: str) -> None:
-            description = f"sandboxd spawner of instance {wanted.instance_id}"
-            argv = spawner_argv(path, idle_seconds=None)
-            if await manager.start_service(service, argv, description=description):
-                undo.push_async_callback(manager.stop_unit, service)
-
-        launcher = SpawnerClient(wanted.runtime_directory, start_spawner)
+        helpers = HelperServices(manager, wanted.names, wanted.instance_id)
+        undo.push_async_callback(helpers.stop_started)
+        launcher = SpawnerClient(wanted.runtime_directory, helpers.start_spawner)
         undo.callback(launcher.close)
         await launcher.open()
         scheme = SystemdScheme(
@@ -148,7 +143,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         if stop_all:
             await roots.remove_all()
             await launcher.stop_spawner()
-            await manager.stop_unit(service)
+            await helpers.stop_all()
         launcher.close()
         await scheme.close(remove_parent=stop_all)
         await manager.close()
@@ -157,21 +152,34 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
 
 
 async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
-    launcher = SpawnerClient(wanted.runtime_directory, start_spawner_process)
-    await launcher.open()
-    supervisor = SupervisorClient(wanted.runtime_directory, launcher.supervise)
-    scheme = RlimitScheme(reason, supervisor, address_space_bytes=wanted.address_space_bytes)
-    await scheme.open()
-    pid_namespace, missing = await _probe(scheme, launcher)
-    roots = _roots(wanted, launcher)
-    lacks = await roots.missing()
+    async with AsyncExitStack() as undo:
+        helpers = await _helper_services(wanted, undo)
+        if helpers is None:
+            launcher = SpawnerClient(wanted.runtime_directory, start_spawner_process)
+            supervisor = SupervisorClient(wanted.runtime_directory, launcher.supervise)
+        else:
+            launcher = SpawnerClient(wanted.runtime_directory, helpers.start_spawner)
+            supervisor = SupervisorClient(wanted.runtime_directory, helpers.start_supervisor)
+        undo.callback(launcher.close)
+        await launcher.open()
+        scheme = RlimitScheme(reason, supervisor, address_space_bytes=wanted.address_space_bytes)
+        undo.callback(scheme.close)
+        await scheme.open()
+        pid_namespace, missing = await _probe(scheme, launcher)
+        roots = _roots(wanted, launcher)
+        lacks = await roots.missing()
+        undo.pop_all()
 
     async def close(stop_all: bool) -> None:
         if stop_all:
             await roots.remove_all()
             await launcher.stop_spawner()
+            if helpers is not None:
+                await helpers.stop_all()
         scheme.close()
         launcher.close()
+        if helpers is not None:
+            await helpers.close()
 
     missing = (*missing, *scheme.missing)
     return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
@@ -179,6 +187,22 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
 
 def _roots(wanted: Wanted, launcher: SpawnerClient) -> Roots:
     return Roots(launcher, images=wanted.images, system_paths=wanted.system_paths)
+
+
+async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServices | None:
+    """Where systemd runs and answers; else the spawner is a child, and the supervisor its child."""
+    if os.geteuid() != 0 or not has_systemd():
+        return None
+    helpers = HelperServices(Manager(), wanted.names, wanted.instance_id)
+    try:
+        await helpers.connect()
+    except SandboxdError as exc:
+        _log.warning("Cannot run helpers as services: %s", exc.message)
+        await helpers.close()
+        return None
+    undo.push_async_callback(helpers.close)
+    undo.push_async_callback(helpers.stop_started)
+    return helpers
 
 
 async def _probe(

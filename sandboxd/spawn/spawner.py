@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.isolation import linux
+from sandboxd.readiness import notify_ready
 from sandboxd.spawn import builder, records, shim
 from sandboxd.spawn.helper import Helper
 from sandboxd.spawn.tree import wake_on_signals
@@ -51,7 +52,7 @@ class Spawner:
         self._poll.register(wakeup, select.POLLIN)
         linux.become_subreaper()
         self._pid_namespace_fd = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        _notify_ready()
+        notify_ready()
         # A collection in a shim would copy the pages it shares with the spawner.
         gc.collect()
         gc.freeze()
@@ -228,15 +229,6 @@ def _keep_only(fds: list[int]) -> None:
         low = fd + 1
     os.closerange(low, os.sysconf("SC_OPEN_MAX"))
     signal.set_wakeup_fd(-1)
-
-
-def _notify_ready() -> None:
-    """READY=1 to systemd (sd_notify(3)); pystemd is too heavy for this process."""
-    address = os.environ.pop("NOTIFY_SOCKET", "")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-            notify.connect("\0" + address[1:] if address[0] == "@" else address)
-            notify.send(b"READY=1")
 
 
 def main(arguments: list[str]) -> None:

@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 from sandboxd.evidence import SOCKET_NAME
+from sandboxd.readiness import notify_ready
 from sandboxd.supervisor import shared
 from sandboxd.supervisor.doorbell import Doorbell
 from sandboxd.supervisor.hand import Hand
@@ -200,4 +201,5 @@ def main(runtime_directory: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     server = Server(runtime_directory)
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    notify_ready()
     server.serve()

@@ -132,6 +132,8 @@ def notify_service(
         Property("OOMScoreAdjust", "i", -900),
         Property("CollectMode", "s", "inactive-or-failed"),
         Property("Restart", "s", "on-failure"),
+        # Whatever kills it again and again, the work of others depends on it.
+        Property("StartLimitIntervalUSec", "t", 0),
         Property("TasksMax", "t", _INFINITY),
         Property("Environment", "as", environment),
         Property("ExecStart", "a(sasb)", [[argv[0], argv, False]]),

@@ -40,7 +40,18 @@ DOORS = (
 # Each door is a layer of its own, since no door may look through another.
 LAYERS = {
     "values": Layer(
-        ("errors", "quantity", "names", "model", "evidence", "logs", "entries", "pidfd"), ()
+        (
+            "errors",
+            "quantity",
+            "names",
+            "model",
+            "evidence",
+            "logs",
+            "entries",
+            "pidfd",
+            "readiness",
+        ),
+        (),
     ),
     "decisions": Layer(
         ("policy", "levels", "binds", "outcome", "ports", "file_ports", "migrations"), ("values",)

@@ -108,6 +108,7 @@ def test_notify_service() -> None:
         ("OOMScoreAdjust", "i", -900),
         ("CollectMode", "s", "inactive-or-failed"),
         ("Restart", "s", "on-failure"),
+        ("StartLimitIntervalUSec", "t", 0),
         ("TasksMax", "t", 18446744073709551615),
         ("Environment", "as", ["A=b"]),
         ("ExecStart", "a(sasb)", [["/usr/bin/python3", ["/usr/bin/python3", "-I"], False]]),

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's helpers as services of their own, which a restart of the daemon leaves alone."""
+
+from __future__ import annotations
+
+import os
+
+from sandboxd.names import UnitNames
+from sandboxd.spawn.client import spawner_argv
+from sandboxd.systemd.manager import Manager
+
+
+class HelperServices:
+    """Spawner and supervisor as transient services."""
+
+    def __init__(self, manager: Manager, names: UnitNames, instance_id: str) -> None:
+        self._manager = manager
+        self._names = names
+        self._instance_id = instance_id
+        self._started: list[str] = []
+
+    async def connect(self) -> None:
+        """Raises BusUnavailable, OperationTimedOut."""
+        await self._manager.connect()
+
+    async def close(self) -> None:
+        """Close the manager; the services go on."""
+        await self._manager.close()
+
+    async def start_spawner(self, path: str) -> None:
+        """Have a spawner listen on this path. Raises what `Manager.start_service` raises."""
+        argv = spawner_argv(path, idle_seconds=None)
+        await self._start(self._names.spawner_service, "spawner", argv)
+
+    async def start_supervisor(self, argv: list[str]) -> None:
+        """Have this supervisor run. Raises what `Manager.start_service` raises."""
+        await self._start(self._names.supervisor_service, "supervisor", argv)
+
+    async def stop_started(self) -> None:
+        """Stop those that this object started, and no others."""
+        while self._started:
+            await self._manager.stop_unit(self._started.pop())
+
+    async def stop_all(self) -> None:
+        """Stop both, whoever of ours started them."""
+        for unit in (self._names.spawner_service, self._names.supervisor_service):
+            await self._manager.stop_unit(unit)
+
+    async def _start(self, unit: str, role: str, argv: list[str]) -> None:
+        description = f"sandboxd {role} of instance {self._instance_id}"
+        if await self._manager.start_service(unit, argv, description=description):
+            self._started.append(unit)
+
+
+def has_systemd() -> bool:
+    """Whether systemd runs this host (sd_booted(3))."""
+    return os.path.isdir("/run/systemd/system")
