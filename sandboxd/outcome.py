@@ -106,6 +106,11 @@ def lost() -> Outcome:
     return Outcome(ExecutionStatus.LOST, ErrorCode.LOST)
 
 
+def killed(code: ErrorCode) -> Outcome:
+    """The verdict when the shim did not obey an order to kill and the daemon ended both."""
+    return Outcome(ExecutionStatus.KILLED, code)
+
+
 def timed_out(own_limits: Collection[str]) -> Outcome:
     """The verdict when the shim did not end an execution in time and the daemon did."""
     own = "timeout_seconds" in own_limits

@@ -33,7 +33,7 @@ from sandboxd.model import (
     SandboxState,
 )
 from sandboxd.names import new_id
-from sandboxd.outcome import Facts, decide, lost, timed_out, usage
+from sandboxd.outcome import Facts, decide, killed, lost, timed_out, usage
 from sandboxd.ports import LaunchRequest, Shim
 
 _log = logging.getLogger(__name__)
@@ -92,8 +92,13 @@ class Executions:
         if signal not in (None, 9):
             await running.shim.signal(signal)
             return running.execution
+        running.kill_code = running.kill_code or ErrorCode.KILLED_BY_CALLER
         await running.shim.kill(ErrorCode.KILLED_BY_CALLER, grace_seconds=grace_seconds)
         await wait_finished(running, grace_seconds + _KILL_ANSWER_SECONDS)
+        if running.shim is not None and not running.execution.is_finished:
+            _log.error("The shim of execution %s does not obey: ending it", execution_id)
+            running.shim.destroy()
+            await wait_finished(running, _GONE_SECONDS)
         return running.execution
 
     def finish(self, running: LiveExecution, outcome: Outcome, facts: Facts | None) -> None:
@@ -109,6 +114,10 @@ class Executions:
             execution.stdout, execution.stderr = streams[0], streams[1]
         else:
             execution.finished_at = self._context.clock.now()
+            size = self._context.workspaces.output_size
+            place = (execution.sandbox_id, execution.id)
+            execution.stdout = OutputSummary(size(*place, "stdout"))
+            execution.stderr = OutputSummary(size(*place, "stderr"))
         # Nobody is told an ended execution's environment; a record in memory needs none.
         execution.command = replace(execution.command, env={})
         running.shim = None
@@ -228,7 +237,7 @@ class Executions:
         facts = await shim.ended()
         if facts is None:
             _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
-            outcome = timed_out(running.execution.own_limits) if running.is_overdue else lost()
+            outcome = _unseen(running)
         else:
             outcome = self.judge(running, facts)
         # Its process is one of the sandbox's until it is gone, and the next command may come at
@@ -263,6 +272,15 @@ class Executions:
             await self._context.store.save_execution(execution)
         except SandboxdError as exc:
             _log.error("Cannot keep the record of execution %s: %s", execution.id, exc)
+
+
+def _unseen(running: LiveExecution) -> Outcome:
+    """The verdict on an execution whose shim left no record."""
+    if running.is_overdue:
+        return timed_out(running.execution.own_limits)
+    if running.kill_code is not None:
+        return killed(running.kill_code)
+    return lost()
 
 
 async def wait_finished(running: LiveExecution, timeout_seconds: float | None) -> None:

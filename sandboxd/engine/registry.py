@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
-from sandboxd.model import Caller, Execution, Sandbox, SandboxState
+from sandboxd.model import Caller, ErrorCode, Execution, Sandbox, SandboxState
 from sandboxd.policy import Budget, CallerQuota
 from sandboxd.ports import Clock, Shim
 
@@ -21,6 +21,7 @@ class LiveExecution:
     """An execution and what the engine holds for it. `shim` is None before and after its life.
 
     deadline_monotonic: when the shim should have ended it; overdue: it did not, so we did.
+    kill_code: what the shim was ordered to kill it for.
     """
 
     execution: Execution
@@ -29,6 +30,7 @@ class LiveExecution:
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     deadline_monotonic: float | None = None
     is_overdue: bool = False
+    kill_code: ErrorCode | None = None
     watcher: asyncio.Task[None] | None = None
     followers: set[asyncio.Event] = field(default_factory=set)
     input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)

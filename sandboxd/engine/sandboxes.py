@@ -282,6 +282,7 @@ class Sandboxes:
     async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
         for running in live.running():
             if running.shim is not None:
+                running.kill_code = running.kill_code or code
                 await running.shim.kill(code, grace_seconds=0)
         try:
             async with asyncio.timeout(_END_SECONDS), live.settled:

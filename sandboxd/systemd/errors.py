@@ -6,7 +6,14 @@ Sources: D-Bus specification, "Standard errors"; systemd: src/libsystemd/sd-bus/
 
 from __future__ import annotations
 
-from sandboxd.errors import BusUnavailable, PropertyRejected, SandboxdError, UnitExists, UnitMissing
+from sandboxd.errors import (
+    BusUnavailable,
+    HostDiskFull,
+    PropertyRejected,
+    SandboxdError,
+    UnitExists,
+    UnitMissing,
+)
 
 _DBUS = "org.freedesktop.DBus.Error."
 _SYSTEMD = "org.freedesktop.systemd1."
@@ -29,6 +36,9 @@ _KINDS: dict[str, type[SandboxdError]] = {
     _DBUS + "UnknownObject": UnitMissing,
     _SYSTEMD + "NoSuchUnit": UnitMissing,
     _SYSTEMD + "UnitExists": UnitExists,
+    # sd-bus-errors(3): an errno by its name. Transient units are files below /run.
+    "System.Error.ENOSPC": HostDiskFull,
+    "System.Error.EDQUOT": HostDiskFull,
 }
 
 
@@ -37,6 +47,9 @@ def from_dbus(name: str, text: str, subject: str) -> SandboxdError:
     kind = _KINDS.get(name, PropertyRejected)
     if issubclass(kind, PropertyRejected):
         return kind(subject, name, text)
-    verb = "reach systemd for" if kind is BusUnavailable else "find"
     details = {"unit": subject, "dbus_error": name}
+    if kind is HostDiskFull:
+        hint = "free space on the file system of /run, where systemd keeps transient units"
+        return kind(f"cannot set up {subject}: {text}", hint=hint, details=details)
+    verb = "reach systemd for" if kind is BusUnavailable else "find"
     return kind(f"cannot {verb} {subject}: {text}", details=details)

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.probes import eventually
+from tests.chaos.leftovers import spawner
+from tests.contract.probes import (
+    eventually,
+    path_of,
+    printed,
+    processes_of,
+    start,
+    uid_inside,
+)
 from tests.harness import Daemon
 
 TICK = "while :; do echo tick; sleep 0.05; done"
@@ -88,6 +96,31 @@ def test_a_killed_shim_takes_its_command_along_and_is_told(daemon: Daemon) -> No
 
 
 @pytest.mark.usefixtures("requires_root")
+def test_what_a_lost_execution_printed_is_there(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"memory_bytes": "256M"})
+    lost = start(daemon, sandbox, "echo printed; exec sleep 1000")
+    printed(daemon, lost, b"printed")
+    os.kill(shim_pid(daemon, sandbox["id"], lost["id"]), signal.SIGKILL)
+    ended = daemon.wait(lost)
+    assert (ended["status"], ended["stdout"], ended["stdout_bytes"]) == ("LOST", "printed\n", 8)
+    daemon.release(sandbox["id"])
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_a_stopped_shim_cannot_keep_its_command_from_being_killed(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"memory_bytes": "256M"})
+    running = start(daemon, sandbox, "echo printed; exec sleep 1000")
+    printed(daemon, running, b"printed")
+    uid = uid_inside(daemon, sandbox)
+    os.kill(shim_pid(daemon, sandbox["id"], running["id"]), signal.SIGSTOP)
+    ended = daemon.ok("POST", f"{path_of(running)}/kill", {})
+    assert (ended["status"], ended["error_code"]) == ("KILLED", "KILLED_BY_CALLER")
+    assert ended["stdout"] == "printed\n"
+    eventually(lambda: not processes_of(uid))
+    daemon.release(sandbox["id"])
+
+
+@pytest.mark.usefixtures("requires_root")
 def test_a_stopped_spawner_is_replaced_before_it_costs_anybody_much(daemon: Daemon) -> None:
     sandbox = daemon.create(limits={"memory_bytes": "256M"})["id"]
     pid = spawner_pid(daemon)
@@ -104,7 +137,7 @@ def test_a_stopped_spawner_is_found_before_anybody_needs_it(daemon: Daemon) -> N
     pid = spawner_pid(daemon)
     os.kill(pid, signal.SIGSTOP)
     wait_gone(pid, 20)
-    eventually(lambda: spawner_pid(daemon) != pid)
+    eventually(lambda: spawner(daemon) not in (None, pid))
 
 
 @pytest.mark.usefixtures("requires_root")
