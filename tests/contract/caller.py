@@ -23,11 +23,13 @@ class CallerOf:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def request(self, method: str, target: str, body: Any = None) -> Answer:
-        """One request."""
+    def request(
+        self, method: str, target: str, body: Any = None, *, key: str | None = None
+    ) -> Answer:
+        """One request. key: an Idempotency-Key."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([method, target, body]).encode() + b"\n")
+        self._process.stdin.write(json.dumps([method, target, body, key]).encode() + b"\n")
         self._process.stdin.flush()
         status, headers, text = json.loads(self._process.stdout.readline())
         return Answer(status, headers, text.encode())
@@ -54,8 +56,9 @@ def _main(uid: int, path: str) -> None:
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
     for line in sys.stdin:
-        method, target, body = json.loads(line)
-        answer = request(path, method, target, body)
+        method, target, body, key = json.loads(line)
+        headers = {} if key is None else {"Idempotency_Key": key}
+        answer = request(path, method, target, body, **headers)
         sys.stdout.write(
             json.dumps([answer.status, dict(answer.headers), answer.body.decode()]) + "\n"
         )
