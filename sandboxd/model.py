@@ -115,10 +115,12 @@ class EnforcedBy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Who holds one limit, and how, in words an admin can check."""
+    """Who holds one limit, and how, in words an admin can check; and how precisely, where it is
+    not the kernel."""
 
     by: EnforcedBy
     detail: str
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

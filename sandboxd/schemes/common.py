@@ -41,9 +41,15 @@ def enforcement() -> Mapping[str, Enforcement]:
     shim = EnforcedBy.SUPERVISOR
     kernel = EnforcedBy.KERNEL
     return {
-        "timeout_seconds": Enforcement(shim, "the execution's shim, by its own clock"),
-        "cpu_seconds": Enforcement(shim, "the execution's shim, from its counters"),
-        "max_output_bytes": Enforcement(shim, "the execution's shim, which copies the output"),
+        "timeout_seconds": Enforcement(
+            shim, "the execution's shim, by its own clock", "within 0.1 s"
+        ),
+        "cpu_seconds": Enforcement(
+            shim, "the execution's shim, from its counters", "looked at 10 times a second"
+        ),
+        "max_output_bytes": Enforcement(
+            shim, "the execution's shim, which copies the output", "to the byte"
+        ),
         "open_files": Enforcement(kernel, "RLIMIT_NOFILE of each process"),
         "file_size_bytes": Enforcement(kernel, "RLIMIT_FSIZE of each file"),
     }

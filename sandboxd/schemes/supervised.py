@@ -60,21 +60,23 @@ def enforcement(powers: Powers) -> Mapping[str, Enforcement]:
         )
         return held
     by = EnforcedBy.SUPERVISOR
-    held["memory_bytes"] = Enforcement(by, _memory_detail(powers))
+    held["memory_bytes"] = Enforcement(
+        by, _memory_detail(powers), "looked at 10-100 times a second"
+    )
     held["cpus"] = Enforcement(
-        by, "SIGSTOP and SIGCONT, within 5 % over 10 s; bursts of 0.1 s" + _late(powers)
+        by, "SIGSTOP and SIGCONT" + _late(powers), "within 5 % over 10 s; bursts of 0.1 s"
     )
     if powers.reads_io:
-        detail = "advisory: SIGSTOP and SIGCONT by /proc/PID/io, within 30 % over 10 s, in bursts"
+        detail = "advisory: SIGSTOP and SIGCONT by /proc/PID/io"
         for name in _IO_LIMITS:
-            held[name] = Enforcement(by, detail)
+            held[name] = Enforcement(by, detail, "within 30 % over 10 s, in bursts")
     else:
         for name in _IO_LIMITS:
             held[name] = Enforcement(
                 EnforcedBy.NONE, "the supervisor may not read /proc/PID/io: no CAP_SYS_PTRACE"
             )
     held["cpu_seconds"] = Enforcement(
-        by, "the sum over its processes, looked at 10-50 times a second"
+        by, "the sum over its processes", "looked at 10-50 times a second"
     )
     return held
 
@@ -88,7 +90,7 @@ def _memory_detail(powers: Powers) -> str:
         text += ", with /dev/shm, memfds and System V segments"
     else:
         text += ", without /dev/shm and memfds: no CAP_SYS_PTRACE or CAP_SYS_ADMIN"
-    return f"{text}; looked at 10-100 times a second{_late(powers)}"
+    return text + _late(powers)
 
 
 def _late(powers: Powers) -> str:

@@ -54,10 +54,11 @@ class LimitsAnswer(Answer):
 
 
 class EnforcementAnswer(Answer):
-    """Who holds one limit: `kernel`, `supervisor` or `none`."""
+    """Who holds one limit: `kernel`, `supervisor` or `none`; `precision` is the supervisor's."""
 
     by: str
     detail: str
+    precision: str | None
 
 
 class UsageAnswer(Answer):
@@ -383,7 +384,7 @@ class ExecutionList(Answer):
 def enforcement_answer(enforcement: Mapping[str, Enforcement]) -> dict[str, EnforcementAnswer]:
     """Per limit, who holds it."""
     return {
-        name: EnforcementAnswer(by=held.by.value, detail=held.detail)
+        name: EnforcementAnswer(by=held.by.value, detail=held.detail, precision=held.precision)
         for name, held in enforcement.items()
     }
 

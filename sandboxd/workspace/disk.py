@@ -64,8 +64,9 @@ class Disk:
             )
         return Enforcement(
             EnforcedBy.SUPERVISOR,
-            "home and /tmp are counted while the disk fills up, with at most 2 % of a core; "
-            f"RLIMIT_FSIZE bounds each file; no kernel quota: {self._obstacle}",
+            "home and /tmp are counted while the disk fills up; RLIMIT_FSIZE bounds each file; no "
+            f"kernel quota: {self._obstacle}",
+            "counted at most 4 times a second, with at most 2 % of a core",
         )
 
     def check_floor(self) -> None:

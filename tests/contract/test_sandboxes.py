@@ -51,6 +51,7 @@ def test_every_limit_has_a_number_and_says_who_holds_it(sandbox: Any) -> None:
     for held in sandbox["enforcement"].values():
         assert held["by"] in {"kernel", "supervisor", "none"}
         assert held["detail"]
+        assert (held["precision"] is not None) == (held["by"] == "supervisor")
     texts = [value for value in sandbox["limits"].values() if isinstance(value, str | bool)]
     assert not texts
 

@@ -31,7 +31,11 @@ async def test_create_read_list_change_and_release() -> None:
         assert created["limits"]["memory_bytes"] == 256 << 20
         assert created["limits"]["cpus"] == 1.5
         assert created["created_at"] == "2026-01-02T03:04:06Z"
-        assert created["enforcement"]["memory_bytes"] == {"by": "kernel", "detail": "memory.max"}
+        assert created["enforcement"]["memory_bytes"] == {
+            "by": "kernel",
+            "detail": "memory.max",
+            "precision": None,
+        }
         assert "uid" not in created
         path = f"/v1/sandboxes/{created['id']}"
         assert (await server.ask("GET", path)).json == created
