@@ -111,6 +111,17 @@ def error_body(error: errors.SandboxdError, request_id: str) -> dict[str, Any]:
     return {"error": body}
 
 
+def raw_error(error: errors.SandboxdError) -> bytes:
+    """An error as a whole HTTP answer, for a connection that gets no other."""
+    request_id = new_id()
+    sent = send_error(error, request_id)
+    head = (
+        f"HTTP/1.1 {sent.status} Refused\r\nContent-Type: {_JSON}\r\nX-Request-Id: {request_id}\r\n"
+        f"Content-Length: {len(sent.body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + sent.body
+
+
 def internal_error(exc: Exception, request_id: str, what: str) -> web.Response:
     """The answer to a bug: the journal has the traceback, the client the id to find it by."""
     logger.error("cannot serve %s (request %s): bug", what, request_id, exc_info=exc)

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 
 from sandboxd.api import connection, decode
+from sandboxd.api.peer import Peer
 from tests.unit.api.harness import served
 
 RUN = json.dumps({"argv": ["true"]}).encode()
@@ -167,3 +168,23 @@ async def test_many_connections_at_once_are_all_taken() -> None:
         assert all(answer.startswith(b"HTTP/1.1 200 OK") for answer in answers)
         for _reader, writer in pairs:
             writer.close()
+
+
+async def test_one_caller_does_not_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54321, 1, frozenset()))
+    async with served() as server:
+        ask = b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        pairs = [await server.connect() for _ in range(5)]
+        # Its own connections until then work on.
+        refused = await server.send(b"")
+        assert refused.startswith(b"HTTP/1.1 429 ")
+        assert error_of(refused) == "CALLER_QUOTA_EXCEEDED"
+        monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54322, 1, frozenset()))
+        assert (await server.send(ask)).startswith(b"HTTP/1.1 200 OK")
+        for reader, writer in pairs:
+            writer.write(ask)
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+            writer.close()
+        monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54321, 1, frozenset()))
+        assert (await server.send(ask)).startswith(b"HTTP/1.1 200 OK")
