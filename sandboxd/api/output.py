@@ -13,6 +13,9 @@ from sandboxd.api.following import Reader, finish, send, whole_or_broken
 from sandboxd.api.routes import Call
 from sandboxd.wire.requests import Nothing, OutputQuery
 
+# What each of many slow followers may hold up in memory.
+_FOLLOW_CHUNK_BYTES = 64 << 10
+
 
 async def read_output(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
     """What is there now from `offset` on, or all to the end of the execution.
@@ -47,7 +50,7 @@ async def _send_there(call: Call[Nothing, OutputQuery], reader: Reader) -> web.S
 
 
 async def _send_all(reader: Reader, news: asyncio.Event, response: web.StreamResponse) -> None:
-    async with aclosing(reader.follow(news, chunk_bytes=following.CHUNK_BYTES)) as pieces:
+    async with aclosing(reader.follow(news, chunk_bytes=_FOLLOW_CHUNK_BYTES)) as pieces:
         async for piece in pieces:
             if piece is not None:
                 await send(response, piece[1])

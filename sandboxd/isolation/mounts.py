@@ -12,6 +12,8 @@ from typing import Any
 from sandboxd.isolation import linux, pins
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
+# The host has 4,096 in all (kernel.pty.max).
+_MAX_TERMINALS = 64
 _NAMESPACES = {
     pins.NET: linux.CLONE_NEWNET,
     pins.IPC: linux.CLONE_NEWIPC,
@@ -54,6 +56,7 @@ def in_own_root(*, pid_namespace: bool, masked: bool) -> None:
         linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC, data)
         if masked:
             _mask()
+    _own_terminals()
 
 
 def _mask() -> None:
@@ -82,9 +85,18 @@ def in_host_root(spec: dict[str, Any]) -> None:
             linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
     for target, source in spec["files"].items():
         linux.mount(source, target, None, linux.MS_BIND)
+    _own_terminals()
     if os.path.isdir("/dev/shm"):  # noqa: S108
         size = spec["shm_bytes"]
         linux.mount("shm", "/dev/shm", "tmpfs", _SAFE, f"size={size},mode=1777")  # noqa: S108
+
+
+def _own_terminals() -> None:
+    """A devpts of the execution's own: nobody else's terminals are in it, and it takes no more of
+    the host's than its bound (filesystems/devpts.rst)."""
+    if os.path.isdir("/dev/pts"):
+        data = f"newinstance,ptmxmode=0666,mode=0600,max={_MAX_TERMINALS}"
+        linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, data)
 
 
 def _forget_pins(root: str) -> None:

@@ -61,6 +61,12 @@ def test_another_caller_does_not_see_it(first: CallerOf, second: CallerOf, owned
             ("POST", "/executions", {"argv": ["true"]}),
             ("GET", f"/executions/{running['id']}", None),
             ("GET", f"/executions/{running['id']}/output", None),
+            ("GET", f"/executions/{running['id']}/output?follow=true", None),
+            ("GET", f"/executions/{running['id']}/events", None),
+            ("GET", f"/executions/{running['id']}/attach", None),
+            ("POST", f"/executions/{running['id']}/stdin", "x"),
+            ("POST", f"/executions/{running['id']}/stdin/close", None),
+            ("POST", f"/executions/{running['id']}/resize", {"rows": 1, "cols": 1}),
             ("POST", f"/executions/{running['id']}/kill", None),
         ):
             refused(second.request(method, f"{target}{path}", sent), 404, "SANDBOX_NOT_FOUND")

@@ -57,6 +57,14 @@ def test_what_is_sent_arrives_and_the_end_comes_when_told(daemon: Daemon, sandbo
     assert (ended["status"], ended["exit_code"], ended["stdout"]) == ("EXITED", 0, "one\ntwo")
 
 
+def test_a_run_has_open_input_too(daemon: Daemon) -> None:
+    body = {"argv": ["cat"], "stdin_open": True, "wait": False, "limits": {"memory_bytes": "64M"}}
+    running = daemon.ok("POST", "/v1/run", body)
+    feed(daemon, running, b"by itself")
+    assert close(daemon, running).status == 204
+    assert daemon.wait(running)["stdout"] == "by itself"
+
+
 def test_open_input_has_no_end_by_itself(daemon: Daemon, sandbox: Any) -> None:
     running = opened(daemon, sandbox, ["cat"], timeout_seconds=1)
     ended = daemon.wait(running)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.probes import eventually, find, output, path_of, printed, refused, start
+from tests.contract.probes import eventually, find, output, path_of, printed, python, refused, start
 from tests.harness import Daemon
 
 SIZE = {"rows": 31, "cols": 117}
@@ -38,6 +38,34 @@ def test_the_terminal_is_the_commands_own(daemon: Daemon, sandbox: Any) -> None:
     ].splitlines()
     assert mode_and_owner == f"600 {uid}"
     assert rest == ["by name", "ctty"]
+
+
+def test_no_other_terminal_is_in_reach_and_their_number_is_bounded(
+    daemon: Daemon, sandbox: Any
+) -> None:
+    other = terminal(daemon, sandbox, ["sleep", "300"])
+    seen = daemon.wait(terminal(daemon, sandbox, "tty; ls /dev/pts"))["stdout"].split()
+    assert seen == ["/dev/pts/0", "0", "ptmx"]
+    code = (
+        "import os\nheld = []\ntry:\n  while True: held.append(os.open('/dev/ptmx', os.O_RDWR))\n"
+        "except OSError as exc: print(len(held), exc.strerror)"
+    )
+    # With the execution's own one they are 64.
+    ended = daemon.wait(terminal(daemon, sandbox, python(code)))
+    assert ended["stdout"] == "63 No space left on device\r\n"
+    assert daemon.execute(sandbox["id"], python(code))["stdout"].startswith("64 ")
+    daemon.ok("POST", f"{path_of(other)}/kill")
+
+
+@pytest.mark.parametrize("level", ["basic", "standard", "strict"])
+def test_it_is_the_same_at_every_level(daemon: Daemon, create: Any, level: str) -> None:
+    if not daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]["available"]:
+        with pytest.raises(AssertionError, match="ISOLATION_UNSUPPORTED"):
+            create(isolation=level)
+        return
+    sandbox = create(isolation=level)
+    ended = daemon.wait(terminal(daemon, sandbox, "tty; stty size; echo x > /dev/tty"))
+    assert ended["stdout"] == "/dev/pts/0\r\n31 117\r\nx\r\n"
 
 
 def test_both_streams_are_one_in_order(daemon: Daemon, sandbox: Any) -> None:
