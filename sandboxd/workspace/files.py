@@ -138,7 +138,11 @@ class HomeFiles:
                     os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)
             moved = os.path.join(self._place.staging, new_id())
             os.rename(name, moved, src_dir_fd=parent)
-            return moved
+            # What was a directory when it was looked at may have been swapped since.
+            if stat.S_ISDIR(os.lstat(moved).st_mode):
+                return moved
+            os.unlink(moved)
+            return None
 
 
 @asynccontextmanager
