@@ -6,6 +6,7 @@ The canaries outside are open to everybody: only where the path is resolved do t
 
 from __future__ import annotations
 
+import http.client
 import io
 import os
 import shutil
@@ -162,7 +163,13 @@ def test_links_swapped_while_the_api_works(
     done: Counter[tuple[str, bool]] = Counter()
     for number in range(soak_count(10_000)):
         method, target, body = work[number % len(work)]
-        answer = daemon.request(method, target, body, timeout=30)
+        try:
+            answer = daemon.request(method, target, body, timeout=30)
+        except (http.client.IncompleteRead, ConnectionResetError):
+            # A file that is cut off while it is read.
+            assert method == "GET"
+            done["cut off", True] += 1
+            continue
         assert answer.status < 500, (method, target, answer.body)
         assert SECRET not in answer.body, (method, target)
         if answer.status == 200 and "/archive/" in target:
