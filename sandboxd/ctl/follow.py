@@ -18,6 +18,7 @@ from sandboxd.ctl.interrupts import Interrupted, Interrupts
 from sandboxd.ctl.limits import add_env
 from sandboxd.ctl.printer import Printer
 from sandboxd.ctl.show import print_json
+from sandboxd.ctl.waiting import waiting
 from sandboxd.errors import ExecutionFinished, InvalidRequest
 
 _KILL_WAIT_SECONDS = 10.0
@@ -88,7 +89,7 @@ def follow(
     printer = Printer()
     try:
         # Until its id is known, nobody could kill it.
-        with interrupts.held():
+        with interrupts.held(), waiting("starting the program"):
             execution = start()
         if arguments.tty:
             from sandboxd.ctl.terminal import in_terminal

@@ -7,6 +7,8 @@ import argparse
 from collections.abc import Callable
 
 from sandboxd.ctl import exits
+from sandboxd.ctl.show import printable
+from sandboxd.ctl.waiting import waiting
 from sandboxd.errors import SandboxdError
 
 
@@ -20,7 +22,8 @@ def for_each(arguments: argparse.Namespace, act: Callable[[str], object]) -> int
     codes = []
     for ref in arguments.sandboxes:
         try:
-            act(ref)
+            with waiting(f"waiting for sandbox {printable(ref)}"):
+                act(ref)
         except SandboxdError as exc:
             codes.append(exits.report(exc))
     return codes[0] if codes else 0

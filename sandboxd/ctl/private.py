@@ -25,6 +25,7 @@ from typing import ClassVar
 from sandboxd.client.calls import SOCKET_VARIABLE, Client
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupts
+from sandboxd.ctl.waiting import waiting
 from sandboxd.errors import SandboxdError
 
 _PREFIX = "sandboxd-run-"
@@ -60,7 +61,8 @@ def private_daemon(interrupts: Interrupts) -> Iterator[Client]:
         process = _start(path, state, runtime)
         cleanup.callback(_stop, process, interrupts)
         try:
-            _wait_ready(process, notifications)
+            with waiting("starting a private sandboxd"):
+                _wait_ready(process, notifications)
         except PrivateDaemonFailed as exc:
             exc.hint = _log_tail(runtime)
             raise

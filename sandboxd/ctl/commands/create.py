@@ -9,6 +9,7 @@ from typing import Any
 from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.show import print_json
+from sandboxd.ctl.waiting import waiting
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,8 @@ def execute(arguments: argparse.Namespace) -> int:
         "limits": limits.limits(arguments),
         "env": dict(arguments.env),
     }
-    sandbox = connect(arguments).create_sandbox(body)
+    with waiting("making a sandbox"):
+        sandbox = connect(arguments).create_sandbox(body)
     if arguments.output == "json":
         print_json(sandbox)
     else:

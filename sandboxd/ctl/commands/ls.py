@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 
 from sandboxd.client.calls import Answer
+from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect
-from sandboxd.ctl.limits import add_output_format
 from sandboxd.ctl.show import age, limit_value, print_json, print_table
 
 _GONE = ("released", "failed")
@@ -16,16 +16,21 @@ _GONE = ("released", "failed")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="released ones, too")
+    parser.add_argument(
+        "--state", choices=("ready", "suspended", "releasing", *_GONE), help="only those in it"
+    )
+    parser.add_argument("--name", help="only those of this name")
+    limits.add_metadata(parser)
     parser.add_argument("--ids", action="store_true", help="only ids, one a line")
-    add_output_format(parser)
+    limits.add_output_format(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """List sandboxes."""
     found = [
         sandbox
-        for sandbox in connect(arguments).list_sandboxes()
-        if arguments.all or sandbox["state"] not in _GONE
+        for sandbox in connect(arguments).list_sandboxes(**_filters(arguments))
+        if arguments.all or arguments.state or sandbox["state"] not in _GONE
     ]
     if arguments.output == "json":
         print_json(found)
@@ -38,16 +43,22 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _filters(arguments: argparse.Namespace) -> dict[str, object]:
+    asked = {"state": arguments.state, "name": arguments.name}
+    asked |= {f"metadata.{key}": value for key, value in arguments.metadata}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
 def _row(sandbox: Answer) -> tuple[str, ...]:
-    limits = sandbox["limits"]
+    held = sandbox["limits"]
     return (
         sandbox["id"],
         sandbox["name"] or "-",
         sandbox["state"],
         sandbox["isolation"],
-        limit_value("memory_bytes", limits["memory_bytes"]),
-        limit_value("cpus", limits["cpus"]),
-        limit_value("pids", limits["pids"]),
+        limit_value("memory_bytes", held["memory_bytes"]),
+        limit_value("cpus", held["cpus"]),
+        limit_value("pids", held["pids"]),
         str(sandbox["owner_uid"]),
         age(sandbox["created_at"]),
     )

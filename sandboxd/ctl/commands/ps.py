@@ -16,16 +16,18 @@ _RUNNING = ("PENDING", "RUNNING")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="ended ones, too")
+    parser.add_argument("--status", metavar="STATUS", help="only those of it, such as OOM_KILLED")
     add_output_format(parser)
     parser.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="id or name; default: all")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """List executions."""
+    filters = {"status": arguments.status.upper()} if arguments.status else {}
     found = [
         execution
-        for execution in connect(arguments).list_executions(arguments.sandbox)
-        if arguments.all or execution["status"] in _RUNNING
+        for execution in connect(arguments).list_executions(arguments.sandbox, **filters)
+        if arguments.all or filters or execution["status"] in _RUNNING
     ]
     if arguments.output == "json":
         print_json(found)

@@ -9,6 +9,7 @@ from typing import Any
 from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.show import print_json
+from sandboxd.ctl.waiting import waiting
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,8 @@ def execute(arguments: argparse.Namespace) -> int:
         body["metadata"] = dict(arguments.metadata)
     if arguments.force:
         body["force"] = True
-    sandbox = connect(arguments).change_sandbox(arguments.sandbox, body)
+    with waiting("changing the sandbox"):
+        sandbox = connect(arguments).change_sandbox(arguments.sandbox, body)
     if arguments.output == "json":
         print_json(sandbox)
     return 0

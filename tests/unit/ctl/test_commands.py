@@ -228,7 +228,15 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
         assert "1 GiB" in listed
         assert (await ctl(server, "ls", "--ids")).stdout.decode() == f"{box}\n"
         assert json.loads((await ctl(server, "ls", "-o", "json")).stdout)[0]["name"] == "box"
+        for argv, count in (
+            (["--state", "ready"], 1), (["--state", "suspended"], 0), (["--name", "box"], 1),
+            (["--metadata", "job=7"], 1), (["--metadata", "job=8"], 0),
+        ):  # fmt: skip
+            found = await ctl(server, "ls", "--ids", *argv)
+            assert len(found.stdout.split()) == count, argv
         assert (await ctl(server, "exec", "box", "--", "prog")).stdout == b"out\n"
+        assert b"EXITED" in (await ctl(server, "ps", "--status", "exited")).stdout
+        assert b"EXITED" not in (await ctl(server, "ps", "--status", "LOST")).stdout
         server.engine.hold.clear()
         detached = await ctl(server, "exec", "--detach", "box", "--", "prog", "--flag")
         identity = detached.stdout.decode().strip()

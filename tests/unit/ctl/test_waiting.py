@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress: only where somebody sees it, only when it takes long, and nothing stays of it."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+
+import pytest
+
+from sandboxd.ctl import progress
+from sandboxd.ctl import waiting as module
+from sandboxd.ctl.progress import Progress
+from sandboxd.ctl.waiting import waiting
+
+
+class Screen(io.StringIO):
+    """A terminal that tells when something is on it."""
+
+    def __init__(self, *, is_terminal: bool = True) -> None:
+        super().__init__()
+        self.shown = threading.Event()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> int:
+        self.shown.set()
+        return super().write(text)
+
+
+def test_a_long_wait_is_told_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.02)
+    with waiting("making it"):
+        assert screen.shown.wait(10)
+    said = screen.getvalue()
+    assert "sandboxctl: making it ... 0 s" in said
+    assert said.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_short_wait_or_one_unseen_is_not(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    screen = Screen(is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with waiting("making it"):
+        assert threading.active_count() == 1 + is_terminal
+    assert screen.getvalue() == ""
+    assert threading.active_count() == 1
+
+
+def test_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "_PAUSE_SECONDS", 0.0)
+    pieces = [bytes(1 << 20)] * 4
+    assert list(Progress("a\x1bname", 4 << 20).count(pieces)) == pieces
+    said = screen.getvalue()
+    assert "a?name  1 MiB of 4 MiB  25%" in said
+    assert "100%" in said
+    assert said.endswith("\r\x1b[K")
+
+
+def test_nothing_is_counted_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(is_terminal=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "_PAUSE_SECONDS", 0.0)
+    assert list(Progress("name", None).count([b"x"])) == [b"x"]
+    assert screen.getvalue() == ""
