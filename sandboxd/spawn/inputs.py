@@ -48,7 +48,8 @@ class InputPipe:
 
     def end_character(self) -> bytes:
         """What a terminal takes for the end of a line or of the input (termios(3), VEOF)."""
-        with suppress(termios.error):
+        # ValueError: closed meanwhile, as writing it will tell.
+        with suppress(termios.error, ValueError):
             character: bytes = termios.tcgetattr(self._fd)[_CC][termios.VEOF]
             if character != b"\0":
                 return character
