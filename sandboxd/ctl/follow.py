@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sandboxd.client.calls import RUNNING, Answer, Client
@@ -19,7 +20,7 @@ from sandboxd.ctl.limits import add_env
 from sandboxd.ctl.printer import Printer
 from sandboxd.ctl.show import print_json
 from sandboxd.ctl.waiting import waiting
-from sandboxd.errors import ExecutionFinished, InvalidRequest
+from sandboxd.errors import ExecutionFinished, InvalidRequest, QuotaExceeded
 
 _KILL_WAIT_SECONDS = 10.0
 # What ends sooner is printed from its one answer.
@@ -123,7 +124,9 @@ def _watch(
 
         Feed(client, execution, lambda: os.read(0, _PIECE_BYTES), is_lossy=False).start()
     if arguments.output != "json" and not _ends_soon(client, execution):
-        printer.follow(client, execution)
+        # With too many streams open, what it prints is shown at its end.
+        with suppress(QuotaExceeded):
+            printer.follow(client, execution)
 
 
 def _ends_soon(client: Client, execution: Answer) -> bool:

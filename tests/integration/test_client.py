@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,7 @@ from sandboxd.client import (
 )
 from sandboxd.errors import (
     CapacityExceeded,
+    ExecutionFinished,
     ExecutionNotStarted,
     InvalidRequest,
     NameInUse,
@@ -193,6 +197,53 @@ def test_output_and_wait_go_on_over_a_restart_of_the_daemon() -> None:
         sandbox.kill()
 
 
+@contextmanager
+def losing_first_post(path: str, directory: Path) -> Iterator[str]:
+    """A way to the daemon that does the first POST, and loses its answer."""
+    lost: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "way"))
+        listener.listen(8)
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client, socket.socket(socket.AF_UNIX) as daemon:
+                    daemon.connect(path)
+                    asked = client.recv(1 << 20)
+                    daemon.sendall(asked)
+                    answer = b"".join(iter(lambda: daemon.recv(1 << 16), b""))
+                    if asked.startswith(b"POST ") and not lost:
+                        lost.append(answer)
+                    else:
+                        client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield str(directory / "way")
+        # What waits in accept(2) is woken by nothing but this.
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert lost[0].startswith(b"HTTP/1.1 201")
+
+
+def test_what_was_done_before_its_answer_was_lost_is_done_once(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    with losing_first_post(daemon.socket, tmp_path) as path:
+        sandbox = Sandbox.create("once", socket=path)
+        assert sandbox.run("echo x >> file; wc -l < file").stdout == "1\n"
+    assert [one.id for one in Sandbox.list(name="once", socket=daemon.socket)] == [sandbox.id]
+    (tmp_path / "again").mkdir()
+    with losing_first_post(daemon.socket, tmp_path / "again") as path:
+        again = Sandbox.connect("once", socket=path)
+        assert again.run("echo x >> file; wc -l < file").stdout == "2\n"
+    Sandbox.connect("once", socket=daemon.socket).kill()
+
+
 async def test_the_same_for_asyncio(daemon: Daemon) -> None:
     async with await AsyncSandbox.create("aio", socket=daemon.socket) as sandbox:
         other = await AsyncSandbox.connect("aio", socket=daemon.socket)
@@ -227,6 +278,14 @@ async def test_the_same_for_asyncio(daemon: Daemon) -> None:
             await handle.wait(0.1)
         await handle.kill()
         assert (await handle.wait(30)).status == "KILLED"
+        reader = await sandbox.run("read line; echo got $line; cat", background=True, stdin=True)
+        await reader.write_stdin("one\n")
+        await reader.write_stdin(b"two\n")
+        await reader.close_stdin()
+        assert (await reader.wait()).stdout == "got one\ntwo\n"
+        await reader.close_stdin()
+        with pytest.raises(ExecutionFinished):
+            await reader.write_stdin("late")
         with pytest.raises(ExecutionNotStarted):
             await sandbox.run(["no-such-program"])
     assert states(daemon, sandbox.id) == "released"

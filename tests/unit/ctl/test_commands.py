@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.api import streams
 from sandboxd.api.server import serving
 from sandboxd.ctl.main import COMMANDS
 from sandboxd.errors import ExecutionNotStarted
@@ -98,6 +99,23 @@ async def test_stdin_is_passed_on_byte_exact_when_asked(data: bytes) -> None:
         server.engine.hold.set()
         await ending
         assert process.returncode == 0
+
+
+async def test_with_too_many_streams_output_is_printed_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_OF_EXECUTION", 0)
+    async with served() as server:
+        server.engine.hold.clear()
+        process = await start(server, "run", "-q", "--", "prog")
+        await server.engine.started.wait()
+        # Past what is waited for an execution that ends soon.
+        await asyncio.sleep(0.5)
+        [execution] = server.engine.executions.values()
+        server.engine.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=4))
+        server.engine.hold.set()
+        stdout, stderr = await process.communicate()
+        assert (process.returncode, stdout, stderr) == (4, b"out\n", b"")
 
 
 async def test_stdin_is_not_passed_on_unasked() -> None:
