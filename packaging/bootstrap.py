@@ -44,8 +44,10 @@ TEST_LIBRARIES = (
     Library("pytest", (8, 3), "python3-pytest"),
     Library("pytest-timeout", (2, 3), "python3-pytest-timeout"),
 )
-# Program -> Debian package, for tests that stand up a bus or a repository of their own.
-TEST_PROGRAMS = {"dbus-daemon": "dbus-daemon", "git": "git"}
+# Program -> Debian package. Without bubblewrap a daemon of root's has no isolation level standard.
+RUN_PROGRAMS = {"bwrap": "bubblewrap"}
+# And for tests that stand up a bus or a repository of their own.
+TEST_PROGRAMS = {**RUN_PROGRAMS, "dbus-daemon": "dbus-daemon", "git": "git"}
 # Each set holds the ones before it: packaging/requirements-SET.txt adds to them.
 SETS = ("run", "test", "lint")
 # Linters come from the venv alone, so that they say the same everywhere.
@@ -220,9 +222,21 @@ def require_venv_module() -> None:
         say("no CA certificates, pip may be refused; as root: apt-get install ca-certificates")
 
 
+def lacking(programs: dict[str, str]) -> list[str]:
+    """Return the packages of the programs that are not there."""
+    return [package for program, package in programs.items() if not shutil.which(program)]
+
+
+def find_run_programs() -> None:
+    """Install the programs that a daemon starts; what it does without is its own to say."""
+    missing = lacking(RUN_PROGRAMS)
+    if missing and may_install_packages():
+        apt_install(missing)
+
+
 def find_test_programs() -> None:
     """Install the programs that tests start, or say what their want will cost."""
-    missing = [package for program, package in TEST_PROGRAMS.items() if not shutil.which(program)]
+    missing = lacking(TEST_PROGRAMS)
     if missing and not (may_install_packages() and apt_install(missing)):
         say(f"tests that need {', '.join(missing)} cannot run")
 
@@ -246,6 +260,8 @@ def set_up(wanted: str) -> str:
         return str(venv_python(wanted))
     if wanted == "test":
         find_test_programs()
+    else:
+        find_run_programs()
     missing = too_old(libraries)
     with_packages = debian_release() >= DEBIAN_WITH_LIBRARIES and is_debians_python()
     if missing and with_packages and may_install_packages():
