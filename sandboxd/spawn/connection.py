@@ -86,7 +86,8 @@ class SpawnerConnection:
     async def stop(self) -> None:
         """Have the spawner end, and wait for that a little; its shims go on."""
         async with self._lock:
-            if self._packets is not None:
+            # A question that was broken off has taken the connection along.
+            if self._packets is not None or await self._try_connect():
                 self._ended.clear()
                 with suppress(SpawnerUnreachable):
                     await self._exchange({"op": "stop"}, [])
@@ -140,8 +141,8 @@ class SpawnerConnection:
             if answer.get("protocol") == records.PROTOCOL:
                 return True
             # Another version's: let it end, its shims speak for themselves.
-            await self._exchange({"op": "stop"}, [])
             self._is_missing = True
+            await self._exchange({"op": "stop"}, [])
         except SpawnerUnreachable:
             return False
         self.close()
