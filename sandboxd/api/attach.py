@@ -89,6 +89,8 @@ class _Attached:
             incoming = tasks.create_task(self._take_input())
             outgoing.add_done_callback(lambda _: incoming.cancel())
             incoming.add_done_callback(lambda _: outgoing.cancel())
+        with suppress(ConnectionError):
+            await self._socket.close()
 
     async def _send_output(self, news: asyncio.Event) -> None:
         follow = self._reader.follow(news, chunk_bytes=_CHUNK_BYTES)
@@ -101,7 +103,6 @@ class _Attached:
                             await self._socket.send_bytes(_PREFIX[piece[0]] + piece[1])
             answer = ExecutionAnswer.of(self._reader.execution, None, None)
             await self._tell({"type": "exit", "execution": answer.model_dump(mode="json")})
-            await self._socket.close()
 
     async def _take_input(self) -> None:
         with suppress(ConnectionError):
@@ -111,8 +112,6 @@ class _Attached:
                         await self._write(message.data)
                     elif message.type is WSMsgType.TEXT:
                         await self._obey(validate(AttachOrder, message.data.encode()))
-                except Draining:
-                    raise
                 except SandboxdError as exc:
                     await self._tell({"type": "error", **error_body(exc, self._call.request_id)})
 
