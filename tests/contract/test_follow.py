@@ -92,6 +92,20 @@ def test_a_reader_that_does_not_read_holds_up_nobody(daemon: Daemon, sandbox: An
         assert sum(map(len, iter(lambda: slow.read(MIB), b""))) == 40 * MIB
 
 
+def test_many_readers_that_do_not_read_take_little_memory(daemon: Daemon, sandbox: Any) -> None:
+    running = start(
+        daemon, sandbox, ["head", "-c", str(20 * MIB), "/dev/zero"], max_output_bytes="64M"
+    )
+    before = resident_bytes(daemon)
+    with contextlib.ExitStack() as slow:
+        for kind in ("output?follow=true", "events") * 30:
+            slow.enter_context(daemon.stream(f"{path_of(running)}/{kind}"))
+        assert daemon.wait(running)["stdout_bytes"] == 20 * MIB
+        # Each is served what its socket takes, and has its next piece ready.
+        assert daemon.execute(sandbox["id"], ["echo", "ok"])["stdout"] == "ok\n"
+        assert resident_bytes(daemon) - before < 60 * MIB
+
+
 @pytest.mark.parametrize("stopped", ["suspend", "kill", "release"])
 def test_followers_of_what_is_stopped(
     daemon: Daemon, create: Any, sandbox: Any, stopped: str
