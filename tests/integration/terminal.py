@@ -16,6 +16,11 @@ import time
 from tests.harness import ROOT, Daemon
 
 END_SECONDS = 60.0
+# A leader of its session takes the terminal on 0 as its controlling one (TIOCSCTTY, tty_ioctl(4)).
+START = (
+    "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "from sandboxd.ctl.main import main; sys.exit(main())"
+)
 
 
 class Terminal:
@@ -26,9 +31,8 @@ class Terminal:
         self._master, side = pty.openpty()
         self.resize(rows, cols)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "sandboxd.ctl.main", *argv],
+            [sys.executable, "-P", "-c", START, *argv],
             stdin=side, stdout=side, stderr=side, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket,
                  "TERM": "vt100"},
         )  # fmt: skip

@@ -129,6 +129,29 @@ def test_bytes_go_in_and_out_unchanged(daemon: Daemon) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, data, b"")
 
 
+def test_input_without_an_end_holds_nothing_up(daemon: Daemon) -> None:
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        ended = ctl("run", "-qi", "--socket", daemon.socket, "--", "head", "-1",
+                    stdin=endless.stdout)  # fmt: skip
+        endless.kill()
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"y\n", b"")
+
+
+def test_output_comes_before_the_end_and_input_after_the_start(daemon: Daemon) -> None:
+    argv = command("run", "-qi", "--socket", daemon.socket, "--", "sh", "-c", "echo first; cat")
+    with subprocess.Popen(
+        argv, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.stdin.write(b"late\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"late\n"
+        process.stdin.close()
+        assert process.wait(END_SECONDS) == 0
+
+
 def test_a_sandbox_by_command(daemon: Daemon) -> None:
     named = {"SANDBOXD_SOCKET": daemon.socket}
 
