@@ -117,6 +117,36 @@ def test_rust_builds(daemon: Daemon, create: Create) -> None:
     assert (ran["status"], ran["stdout"]) == ("EXITED", "built\n"), ran
 
 
+def test_gcc_builds(daemon: Daemon, half_gib: Any) -> None:
+    gcc = program("gcc")
+    write(daemon, half_gib, "hello.c", '#include <stdio.h>\nint main(void) { puts("built"); }')
+    ran = daemon.execute(half_gib["id"], f"{gcc} hello.c -o hello && ./hello", timeout_seconds=50)
+    assert (ran["status"], ran["stdout"]) == ("EXITED", "built\n"), ran
+
+
+def test_git_keeps_history_and_serves_it_locally(daemon: Daemon, half_gib: Any) -> None:
+    git = program("git")
+    script = f"""set -e
+{git} init -q repository && cd repository && echo kept > file && {git} add file
+{git} -c user.name=a -c user.email=a@b commit -qm first
+cd .. && {git} clone -q file://$PWD/repository copy && cat copy/file"""
+    ran = daemon.execute(half_gib["id"], script, timeout_seconds=50)
+    assert (ran["exit_code"], ran["stdout"]) == (0, "kept\n"), ran
+
+
+def test_a_python_venv_and_processes_that_share_memory(daemon: Daemon, half_gib: Any) -> None:
+    python3 = program("python3")
+    code = """
+import multiprocessing as m
+if __name__ == "__main__":
+    print(sum(m.Pool(2).map(abs, [-1, -2])), m.Value("i", 4).value)
+"""
+    write(daemon, half_gib, "pool.py", code)
+    script = f"{python3} -m venv --without-pip venv && venv/bin/python pool.py"
+    ran = daemon.execute(half_gib["id"], script, timeout_seconds=50)
+    assert (ran["exit_code"], ran["stdout"]) == (0, "3 4\n"), ran
+
+
 # Where a runtime is installed; a host without it has nothing to show here.
 NEEDS = {
     "test_a_jvm_s_heap_bomb_is_an_oom_kill": "java",
@@ -125,6 +155,9 @@ NEEDS = {
     "test_a_node_bomb_does_not_end_well": "node",
     "test_go_builds": "go",
     "test_rust_builds": "rustc",
+    "test_gcc_builds": "gcc",
+    "test_git_keeps_history_and_serves_it_locally": "git",
+    "test_a_python_venv_and_processes_that_share_memory": "python3",
 }
 for _test, _program in NEEDS.items():
     if reachable(_program) is None:
