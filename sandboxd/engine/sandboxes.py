@@ -71,6 +71,8 @@ class Sandboxes:
                 await context.store.save_sandbox(sandbox)
                 await context.scheme.create_sandbox(sandbox)
                 undo.push_async_callback(context.scheme.release_sandbox, sandbox)
+                # A builder that was killed has taken nothing back.
+                undo.push_async_callback(context.roots.remove, sandbox)
                 await self.build_root(sandbox)
                 undo.pop_all()
             live = LiveSandbox(sandbox)

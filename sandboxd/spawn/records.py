@@ -18,7 +18,7 @@ import socket
 import struct
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 START_FILE = "start.json"
 RECORD_FILE = "record.json"

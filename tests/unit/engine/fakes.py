@@ -290,8 +290,8 @@ class FakeRoots:
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
     ) -> None:
-        self._world.call("build_root")
         self._world.held.add(f"root {sandbox.id}")
+        self._world.call("build_root")
 
     async def remove(self, sandbox: Sandbox) -> None:
         self._world.held.discard(f"root {sandbox.id}")
