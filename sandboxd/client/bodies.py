@@ -16,6 +16,8 @@ Limits = Mapping[str, object]
 Stdin = str | bytes | Literal[True]
 Isolation = Literal["auto", "basic", "standard", "strict"]
 Network = Literal["none", "loopback", "host"]
+# {"source": path, "target": path} and, where it may be written, "writable": True.
+Bind = Mapping[str, str | bool]
 
 
 def given(**fields: Any) -> dict[str, Any]:

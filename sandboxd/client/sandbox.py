@@ -39,6 +39,8 @@ class Sandbox:
         require_by: Literal["any", "kernel"] | None = None,
         isolation: bodies.Isolation | None = None,
         network: bodies.Network | None = None,
+        rootfs: str | None = None,
+        binds: Sequence[bodies.Bind] | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: bodies.Quantity | None = None,
@@ -51,7 +53,8 @@ class Sandbox:
         """
         body = bodies.given(
             name=name, limits=limits, require=require, require_by=require_by,
-            isolation=isolation, network=network, env=env, metadata=metadata,
+            isolation=isolation, network=network, rootfs=rootfs, binds=binds,
+            env=env, metadata=metadata,
             timeout_seconds=timeout, idle_timeout_seconds=idle_timeout,
         )  # fmt: skip
         client = Client(socket_path(socket))

@@ -67,6 +67,14 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def bind(text: str) -> dict[str, Any]:
+    """SOURCE:TARGET, or SOURCE:TARGET:rw."""
+    source, colon, target = text.removesuffix(":rw").partition(":")
+    if not colon or not source or not target or ":" in target:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be SOURCE:TARGET or SOURCE:TARGET:rw")
+    return {"source": source, "target": target, "writable": text.endswith(":rw")}
+
+
 def env_pair(text: str) -> tuple[str, str]:
     """KEY=VALUE, or KEY for the value that sandboxctl itself has."""
     if "=" in text or not text:
@@ -98,6 +106,13 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--isolation", choices=("auto", "basic", "standard", "strict"))
     parser.add_argument("--network", choices=("none", "loopback", "host"))
     parser.add_argument(
+        "--rootfs", metavar="IMAGE", help="an image of the server's in place of the host's /usr"
+    )
+    parser.add_argument(
+        "--bind", dest="binds", action="append", type=bind, metavar="SOURCE:TARGET[:rw]",
+        help="a path of the host's that the server allows (may be repeated)",
+    )  # fmt: skip
+    parser.add_argument(
         "--require", action="append", metavar="LIMIT",
         help="refuse where this host cannot hold LIMIT, such as memory_bytes (may be repeated)",
     )  # fmt: skip
@@ -109,7 +124,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 def place(arguments: argparse.Namespace) -> dict[str, Any]:
     """The fields of `add_place` that were given."""
-    names = ("name", "isolation", "network", "require", "require_by")
+    names = ("name", "isolation", "network", "rootfs", "binds", "require", "require_by")
     body = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.metadata:
         body["metadata"] = dict(arguments.metadata)

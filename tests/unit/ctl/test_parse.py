@@ -80,6 +80,8 @@ def test_limits_are_plain_numbers() -> None:
         ["run", "--env", "=a", "--", "true"],
         ["run", "--env", "NOT_SET_ANYWHERE_AT_ALL", "--", "true"],
         ["run", "--isolation", "none", "--", "true"],
+        ["run", "--bind", "/only", "--", "true"],
+        ["run", "--bind", "/a:/b:/c", "--", "true"],
         ["run", "--nosuch", "--", "true"],
         ["kill", "box"],
         ["kill", "--signal", "9", "--grace", "1s", "box", "abcdefghijkl"],
@@ -97,3 +99,15 @@ def test_env_without_a_value_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("A_VARIABLE", "of ours")
     arguments = parse(["run", "-e", "A_VARIABLE", "-e", "B=c=d", "-e", "C=", "--", "true"])
     assert dict(arguments.env) == {"A_VARIABLE": "of ours", "B": "c=d", "C": ""}
+
+
+def test_an_image_and_binds_of_the_hosts() -> None:
+    binds = ["--bind", "/srv/a:/mnt/a", "--bind", "/srv/b:/mnt/b:rw"]
+    arguments = parse(["create", "--rootfs", "debian", *binds])
+    assert limits.place(arguments) == {
+        "rootfs": "debian",
+        "binds": [
+            {"source": "/srv/a", "target": "/mnt/a", "writable": False},
+            {"source": "/srv/b", "target": "/mnt/b", "writable": True},
+        ],
+    }
