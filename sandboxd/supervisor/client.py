@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import signal
 import socket
+import struct
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,6 +25,8 @@ _START_SECONDS = 15.0
 _RETRY_SECONDS = 0.02
 _QUICK_SECONDS = 0.5
 _MAX_PACKET_BYTES = 4096
+
+_log = logging.getLogger(__name__)
 
 
 class SupervisorUnreachable(SandboxdError):
@@ -138,6 +143,9 @@ class SupervisorClient:
                         return answer
                     raise ConnectionResetError("the supervisor went away")
             except (OSError, TimeoutError) as exc:
+                # TimeoutError is an OSError; one by the kernel has an errno.
+                if isinstance(exc, TimeoutError) and exc.errno is None:
+                    self._kill_silent()
                 self.close()
                 raise SupervisorUnreachable(f"cannot reach the supervisor: {exc}") from exc
             except BaseException:
@@ -148,11 +156,24 @@ class SupervisorClient:
     def _connected(self) -> socket.socket:
         if self._connection is None:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # A full queue of one that hangs would hold us up for ever (unix(7), EAGAIN).
+            connection.setblocking(False)
             try:
                 connection.connect(self._path)
             except BaseException:
                 connection.close()
                 raise
-            connection.setblocking(False)
             self._connection = connection
         return self._connection
+
+    def _kill_silent(self) -> None:
+        """SIGKILL one that hangs: it would hold no limit, and nobody would come after it."""
+        if self._connection is None:
+            return
+        size = struct.calcsize("3i")
+        credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid = struct.unpack("3i", credentials)[0]
+        _log.error("The supervisor did not answer for %g seconds: ending it", _ANSWER_SECONDS)
+        # It is the one that called listen(2), and its socket is still open: no other's pid.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

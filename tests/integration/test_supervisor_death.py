@@ -102,6 +102,16 @@ def test_a_stopped_one_goes_on_when_nobody_comes_after(daemon: Daemon) -> None:
     assert daemon.ok("POST", f"{path_of(running)}/kill")["status"] == "KILLED"
 
 
+def test_a_stopped_supervisor_is_replaced(daemon: Daemon) -> None:
+    made = daemon.create(limits={"memory_bytes": "256M"})
+    pid = supervisor_pid(daemon)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    eating = start(daemon, made, python(GROW + BOMBS["one process"]), timeout_seconds=60)
+    assert is_oom(daemon.wait(eating), "sandbox")
+    eventually(lambda: supervisor_pid(daemon) not in (None, pid), 20)
+
+
 def test_a_restarted_daemon_s_sandboxes_are_still_held(daemon: Daemon) -> None:
     made = daemon.create(limits={"memory_bytes": "256M"})
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
