@@ -79,7 +79,11 @@ class SpawnerConnection:
     async def supervise(self, argv: list[str]) -> None:
         """Have the spawner, and each that comes after it, keep this program running."""
         self._supervisor_argv = argv
-        answer, _ = await self.ask({"op": "supervise", "argv": argv}, [])
+        request = {"op": "supervise", "argv": argv}
+        try:
+            answer, _ = await self.ask(request, [])
+        except SpawnerUnreachable:
+            answer, _ = await self.ask(request, [])
         if not answer["ok"]:
             raise InternalError(f"cannot start the supervisor: {answer['text']}")
 
@@ -150,10 +154,11 @@ class SpawnerConnection:
 
     async def _exchange(self, request: dict[str, Any], fds: list[int]) -> Answer:
         packets = self._packets
+        if packets is None or not packets.send(request, fds):
+            raise SpawnerUnreachable("cannot start a shim: the spawner went away")
+        # Its answer is read by the loop, and so not before this waits for it.
         self._answer = asyncio.get_running_loop().create_future()
         try:
-            if packets is None or not packets.send(request, fds):
-                raise SpawnerUnreachable("cannot start a shim: the spawner went away")
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await self._answer
         except TimeoutError as exc:

@@ -24,7 +24,7 @@ def leftovers(daemon: Daemon) -> set[str]:
     found |= {str(path) for path in supervised.glob("*.json")} if supervised.exists() else set()
     found |= {f"mount {line}" for line in _mounts() if str(daemon.state) in line}
     found |= {f"uid {uid}" for uid in _claims(owner)}
-    found |= {f"process {pid}" for pid in _shims(daemon)}
+    found |= {f"process {pid}: {_about(pid)}" for pid in _shims(daemon)}
     if Path("/run/systemd/system").exists():
         found |= _units(owner)
         found |= {str(path) for path in CGROUPS.glob(f"sandboxd_{owner}.slice/*.slice")}
@@ -66,6 +66,17 @@ def spawners(daemon: Daemon) -> list[int]:
 def _shims(daemon: Daemon) -> list[int]:
     listening = spawner(daemon)
     return [pid for pid in spawners(daemon) if pid != listening]
+
+
+def _about(pid: int) -> str:
+    """Parent, state, kernel function and descriptors of a process, for whoever looks for it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        waits = Path(f"/proc/{pid}/wchan").read_text()
+        files = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError as error:
+        return str(error)
+    return f"{fields[0]}, parent {fields[1]}, in {waits}, {files}"
 
 
 def spawner(daemon: Daemon) -> int | None:

@@ -10,6 +10,8 @@ import time
 from tests.chaos.round import Round
 from tests.harness import running_daemon
 
+LOG_CHARACTERS = 12_000
+
 
 def play(mode: str, count: int) -> None:
     """Rounds 1 to `count`, or the one of SANDBOXD_CHAOS_SEED; each says what it does.
@@ -28,5 +30,10 @@ def play(mode: str, count: int) -> None:
             round_ = Round(daemon, seed)
             began = time.monotonic()
             sys.stderr.write(f"seed {seed}: {round_}")
-            round_.run()
+            try:
+                round_.run()
+            except BaseException:
+                text = daemon.log.read_text(errors="replace")
+                sys.stderr.write(f"\n{text[-LOG_CHARACTERS:]}\n")
+                raise
             sys.stderr.write(f": {time.monotonic() - began:.1f} s\n")
