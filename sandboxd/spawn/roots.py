@@ -20,8 +20,10 @@ from sandboxd.names import new_id
 from sandboxd.spawn import records, reports
 from sandboxd.spawn.builder import MAX_ANSWER_BYTES
 from sandboxd.spawn.client import SpawnerClient, memory_file
+from sandboxd.spawn.connection import SpawnerUnreachable
 
 _ANSWER_SECONDS = 45.0
+_ATTEMPTS = 3
 # Builders at work at a time: each is a process or three.
 _BUILDERS = 8
 _PROBE_SHM_BYTES = 1 << 20
@@ -143,26 +145,46 @@ class Roots:
 
     async def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
         async with self._slots:
-            with ExitStack() as close:
-                order_fd = memory_file("order", records.encode(order))
-                close.callback(os.close, order_fd)
-                read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-                close.callback(os.close, read_fd)
-                try:
-                    answer, fds = await self._spawner.ask({"op": "build"}, [order_fd, write_fd])
-                finally:
-                    os.close(write_fd)
-                if not answer["ok"]:
-                    raise InternalError(f"cannot start a builder: {answer['text']}")
-                if not fds:
-                    # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
-                    raise host_lacks("cannot start a builder", OSError(errno.EMFILE, ""))
-                close.callback(os.close, fds[0])
-                return await _answer(read_fd, fds[0])
+            for _ in range(_ATTEMPTS - 1):
+                with suppress(SpawnerUnreachable):
+                    return await self._ask_once(order)
+            return await self._ask_once(order)
+
+    async def _ask_once(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Raises SpawnerUnreachable when no builder is at it any more, nor has done it."""
+        with ExitStack() as close:
+            order_fd = memory_file("order", records.encode(order))
+            close.callback(os.close, order_fd)
+            read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            close.callback(os.close, read_fd)
+            try:
+                answer, fds = await self._spawner.ask({"op": "build"}, [order_fd, write_fd])
+            except SpawnerUnreachable:
+                os.close(write_fd)
+                # It may have forked one before it went away, which would undo another one's work.
+                late = await _answer(read_fd, None)
+                if late is None:
+                    raise
+                return late
+            except BaseException:
+                os.close(write_fd)
+                raise
+            os.close(write_fd)
+            if not answer["ok"]:
+                raise InternalError(f"cannot start a builder: {answer['text']}")
+            if not fds:
+                # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
+                raise host_lacks("cannot start a builder", OSError(errno.EMFILE, ""))
+            close.callback(os.close, fds[0])
+            done = await _answer(read_fd, fds[0])
+            if done is None:
+                raise InternalError("cannot make or take away what a sandbox has: the builder died")
+            return done
 
 
-async def _answer(read_fd: int, pidfd: int) -> dict[str, Any]:
-    """What the builder says; killed where it says nothing in time."""
+async def _answer(read_fd: int, pidfd: int | None) -> dict[str, Any] | None:
+    """What the builder says, None where it ended without a word; killed where it says nothing in
+    time."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(read_fd, readable.set)
@@ -170,13 +192,14 @@ async def _answer(read_fd: int, pidfd: int) -> dict[str, Any]:
         async with asyncio.timeout(_ANSWER_SECONDS):
             await readable.wait()
     except TimeoutError as exc:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        if pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         raise OperationTimedOut("cannot go on: the builder of a sandbox does not end") from exc
     finally:
         loop.remove_reader(read_fd)
     data = os.read(read_fd, MAX_ANSWER_BYTES)
     if not data:
-        raise InternalError("cannot make or take away what a sandbox has: the builder died")
+        return None
     answer: dict[str, Any] = json.loads(data)
     return answer
