@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.harness import Daemon
-from tests.integration.process import run_daemon
 
 SIZE = "256M"
 
@@ -50,16 +48,9 @@ def daemon_on(kind: str, **settings: str) -> Iterator[Daemon]:
                 made.start()
                 yield made
             finally:
-                if made.process is not None and made.process.poll() is None:
-                    for sandbox in made.ok("GET", "/v1/sandboxes?state=ready")["sandboxes"]:
-                        made.release(sandbox["id"])
-                    made.stop()
-                run_daemon(made, "--stop-all")
-                for name in os.listdir(made.state):
-                    if name != "lost+found":
-                        run("rm", "-r", str(made.state / name))
+                made.end()
     finally:
-        made.close()
+        made.remove()
 
 
 def du_bytes(daemon: Daemon, sandbox_id: str) -> int:

@@ -200,11 +200,19 @@ class Daemon:
 
     def close(self) -> None:
         """Release everything, stop, remove the directories."""
+        self.end()
+        self.remove()
+
+    def end(self) -> None:
+        """Release everything and stop; the directories stay."""
         if self.process is not None and self.process.poll() is None:
             for sandbox in self.ok("GET", "/v1/sandboxes")["sandboxes"]:
                 self.release(sandbox["id"])
             self.stop()
         self._stop_all()
+
+    def remove(self) -> None:
+        """Remove the directories."""
         shutil.rmtree(self.state)
         shutil.rmtree(self.runtime)
         self.log.unlink(missing_ok=True)
