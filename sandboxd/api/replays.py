@@ -120,7 +120,7 @@ class Replays:
         try:
             if known is None:
                 known = await self._keys.begin(caller.uid, key, fingerprint, origin.request_id)
-            sent, is_kept = await _serve(serve, origin)
+            sent, is_kept = await self._serve(serve, origin)
             if is_kept:
                 await self._keep(known, sent)
             else:
@@ -136,22 +136,22 @@ class Replays:
         finally:
             self._running.pop((caller.uid, key), None)
 
+    async def _serve(self, serve: Serve, origin: Origin) -> tuple[Sent, bool]:
+        """The answer, and whether it is the one that retries get: not where a retry may do
+        better."""
+        try:
+            return await serve(origin), True
+        except errors.SandboxdError as exc:
+            if isinstance(exc, errors.Draining) and self._work.is_closed:
+                raise
+            sent = send_error(exc, origin.request_id)
+            return sent, not exc.retryable and sent.status < 500
+
     async def _keep(self, key: KeptKey, sent: Sent) -> None:
         try:
             await self._keys.keep(key, sent.status, sent.body)
         except errors.HostDiskFull as exc:
             logger.warning("cannot keep the answer to request %s: %s", key.request_id, exc)
-
-
-async def _serve(serve: Serve, origin: Origin) -> tuple[Sent, bool]:
-    """The answer, and whether it is the one that retries get: not where a retry may do better."""
-    try:
-        return await serve(origin), True
-    except errors.Draining:
-        raise
-    except errors.SandboxdError as exc:
-        sent = send_error(exc, origin.request_id)
-        return sent, not exc.retryable and sent.status < 500
 
 
 def _check(first: str, now: str) -> None:

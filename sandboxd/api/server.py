@@ -180,7 +180,11 @@ class Api:
         self, route: AnyRoute, call: Call[Any, Any], key: str, body: bytes
     ) -> web.Response:
         async def serve(origin: Origin) -> Sent:
-            answer = await route.handler(replace(call, origin=origin))
+            try:
+                answer = await route.handler(replace(call, origin=origin))
+            except SandboxdError as exc:
+                self._seen.refusal(exc.code)
+                raise
             assert isinstance(answer, Reply)
             return send_reply(answer)
 

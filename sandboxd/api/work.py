@@ -30,6 +30,11 @@ class Work:
         self._streams = Streams()
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server stops: what still waits ends without its answer."""
+        return self._is_closed
+
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end, even when the caller of this is cancelled meanwhile."""
         if self._is_closed:

@@ -42,14 +42,17 @@ async def test_it_counts_what_is_there_and_what_came() -> None:
         await server.ask("POST", "/v1/run", {"argv": ["true"]})
         await server.ask("GET", "/nothing")
         await server.ask("OPTIONS", "/nothing")
+        headers = {"Idempotency-Key": "k"}
+        await server.ask("POST", "/v1/sandboxes/nosuch/suspend", headers=headers)
         found = await scrape(server)
         assert found['sandboxd_sandboxes{state="ready"}'] == 1
         assert found['sandboxd_executions{status="EXITED"}'] == 1
         assert found['sandboxd_http_requests_total{method="POST",status="200"}'] == 1
         assert found['sandboxd_http_requests_total{method="other",status="404"}'] == 1
         assert found['sandboxd_http_refusals_total{code="ROUTE_NOT_FOUND"}'] == 2
-        assert found['sandboxd_http_request_seconds_bucket{le="+Inf"}'] == 3
-        assert found["sandboxd_http_request_seconds_count"] == 3
+        assert found['sandboxd_http_request_seconds_bucket{le="+Inf"}'] == 4
+        assert found["sandboxd_http_request_seconds_count"] == 4
+        assert found['sandboxd_http_refusals_total{code="SANDBOX_NOT_FOUND"}'] == 1
 
 
 async def test_the_number_of_series_does_not_grow() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandboxd.errors import HostDiskFull
+from sandboxd.errors import Draining, HostDiskFull
 from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Answered, Served, served
 
@@ -79,9 +80,14 @@ async def test_a_client_that_left_finds_its_answer() -> None:
 
 async def test_what_may_go_better_later_is_tried_again() -> None:
     async with served() as server:
-        for error in (no_room(), HostDiskFull("cannot write a record: full"), RuntimeError("bug")):
+        refusals = (no_room(), HostDiskFull("cannot write a record: full"), Draining("cannot"))
+        for error in refusals:
             server.engine.fails = error
-            assert (await keyed(server, "/v1/run", RUN)).status >= 500
+            assert (await keyed(server, "/v1/run", RUN)).status == 503
+            # A key that says nothing takes no room.
+            assert list(Path(server.path).with_name("keys").iterdir()) == []
+        server.engine.fails = RuntimeError("bug")
+        assert (await keyed(server, "/v1/run", RUN)).status == 500
         server.engine.fails = None
         assert (await keyed(server, "/v1/run", RUN)).status == 200
 
