@@ -274,6 +274,7 @@ class _Daemon:
         found = Findings(
             is_root=os.geteuid() == 0,
             kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
+            call_filter=_filter_lacks(),
             private_mounts=() if chosen.root_lacks else mounts,
             root=chosen.root_lacks,
             network=chosen.network_lacks,
@@ -291,9 +292,7 @@ class _Daemon:
             missing.append("root: commands run with the daemon's own uid and privileges")
         if not chosen.pid_namespace:
             missing.append("pid namespace: commands see the host's processes")
-        no_filter = seccomp.lack()
-        if no_filter is not None:
-            missing.append(no_filter)
+        missing += [lack.what for lack in _filter_lacks()]
         return Settings(
             version=__version__,
             instance_id=instance_id,
@@ -311,6 +310,11 @@ class _Daemon:
             retention_output_bytes=self._settings.retention_output_bytes,
             retention_argument_bytes=self._settings.retention_argument_bytes,
         )
+
+
+def _filter_lacks() -> tuple[Lack, ...]:
+    lack = seccomp.lack()
+    return () if lack is None else (Lack(lack, "run sandboxd on x86_64 or aarch64"),)
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:

@@ -49,6 +49,7 @@ class Findings:
 
     is_root: bool
     kernel_limits: bool
+    call_filter: tuple[Lack, ...] = ()
     private_mounts: tuple[Lack, ...] = ()
     root: tuple[Lack, ...] = ()
     network: tuple[Lack, ...] = ()
@@ -103,7 +104,7 @@ def offers(found: Findings, setting: str) -> Offers:
     Raises ConfigError when the setting names a level that cannot be had.
     """
     detail = _BASIC if found.is_root else "no_new_privs only: commands run as the daemon's own uid"
-    standard = (*found.private_mounts, *found.root)
+    standard = (*found.call_filter, *found.private_mounts, *found.root)
     strict = [*standard, *found.network]
     if not found.kernel_limits:
         remedy = "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root"

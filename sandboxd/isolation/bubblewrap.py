@@ -20,13 +20,17 @@ _HOLDER = ("/bin/sh", "-c", "echo ready; read -r line")
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What a root has. Pairs are (on the host, inside); links are (target, path inside)."""
+    """What a root has. Pairs are (on the host, inside); links are (target, path inside).
+
+    shared: the host's directories that other sandboxes read as well.
+    """
 
     readable: Sequence[tuple[str, str]]
     links: Sequence[tuple[str, str]]
     home: tuple[str, str]
     tmp: str
     shm_bytes: int
+    shared: Sequence[str] = ()
     writable: Sequence[tuple[str, str]] = ()
 
 

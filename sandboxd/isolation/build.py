@@ -13,12 +13,13 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-from sandboxd.isolation import bubblewrap, linux, mounts, network, pins
-from sandboxd.isolation.root import describe
+from sandboxd.isolation import bubblewrap, layers, linux, mounts, network, pins
+from sandboxd.isolation.bubblewrap import Root
+from sandboxd.isolation.root import describe, shared_directories
 
 _BUILD_SECONDS = 20.0
 _MAX_TEXT = 4096
@@ -62,9 +63,23 @@ def try_out(spec: dict[str, Any]) -> None:
     directory = spec["pins_directory"]
     build(spec)
     try:
-        _in_child(lambda: _enter(spec))
+        _in_child(lambda: _enter(spec), "join the namespaces")
     finally:
         pins.remove(directory)
+
+
+def try_layers(spec: dict[str, Any]) -> None:
+    """Cover the host's directories as for a root. Raises OSError, BuildFailed."""
+    scratch = os.path.dirname(spec["pins_directory"])
+    pins.prepare(scratch)
+    shared = shared_directories(spec["system_paths"])
+    _in_child(lambda: _cover(shared, scratch), "give a sandbox inodes of its own")
+
+
+def _cover(shared: Sequence[str], scratch: str) -> None:
+    linux.unshare(linux.CLONE_NEWNS)
+    mounts.stop_propagation()
+    layers.cover(shared, scratch)
 
 
 def _enter(spec: dict[str, Any]) -> None:
@@ -74,7 +89,7 @@ def _enter(spec: dict[str, Any]) -> None:
         mounts.in_own_root(pid_namespace=False, masked=False)
 
 
-def _in_child(work: Any) -> None:
+def _in_child(work: Callable[[], None], what: str) -> None:
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
@@ -89,7 +104,7 @@ def _in_child(work: Any) -> None:
     os.close(read_fd)
     _, status = os.waitpid(pid, 0)
     if status != 0:
-        raise BuildFailed(f"cannot join the namespaces: {text or f'wait status {status}'}")
+        raise BuildFailed(f"cannot {what}: {text or f'wait status {status}'}")
 
 
 @contextmanager
@@ -106,7 +121,9 @@ def _held_root(spec: dict[str, Any]) -> Iterator[int]:
     argv = bubblewrap.arguments(program, root, info_fd=info_write)
     pid = os.fork()
     if pid == 0:
-        _become_bubblewrap(argv, (hold_read, ready_write, error_write), info_write)
+        stdio = (hold_read, ready_write, error_write)
+        _become_bubblewrap(argv, _shared(spec, root), os.path.dirname(spec["pins_directory"]),
+                           stdio=stdio, info_fd=info_write)  # fmt: skip
     for fd in (hold_read, ready_write, error_write, info_write):
         os.close(fd)
     try:
@@ -123,14 +140,25 @@ def _held_root(spec: dict[str, Any]) -> Iterator[int]:
             os.close(fd)
 
 
-def _become_bubblewrap(argv: list[str], stdio: tuple[int, int, int], info_fd: int) -> NoReturn:
+def _shared(spec: dict[str, Any], root: Root) -> Sequence[str]:
+    """What to cover; nothing on a host that was found not to be able to."""
+    return root.shared if spec["layers"] else ()
+
+
+def _become_bubblewrap(
+    argv: list[str],
+    shared: Sequence[str],
+    scratch: str,
+    *,
+    stdio: tuple[int, int, int],
+    info_fd: int,
+) -> NoReturn:
     try:
         for number in signal.valid_signals():
             if number not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(number, signal.SIG_DFL)
         linux.set_parent_death_signal(signal.SIGKILL)
-        linux.unshare(linux.CLONE_NEWNS)
-        mounts.stop_propagation()
+        _cover(shared, scratch)
         # Of the directories it makes.
         os.umask(0o022)
         for target, fd in enumerate(stdio):

@@ -40,6 +40,7 @@ def describe(spec: dict[str, Any]) -> Root:
         readable, links = _of_host(spec["system_paths"])
     else:
         readable, links = _of_image(spec["image"])
+    shared = shared_directories(spec["system_paths"]) if spec["image"] is None else [spec["image"]]
     files = dict(spec["files"])
     if spec["network"] == "host":
         files |= _resolving_files()
@@ -57,8 +58,20 @@ def describe(spec: dict[str, Any]) -> Root:
         home=(spec["home"], spec["home_inside"]),
         tmp=spec["tmp"],
         shm_bytes=spec["shm_bytes"],
+        shared=shared,
         writable=[(bind["source"], bind["target"]) for bind in binds if bind["writable"]],
     )
+
+
+def shared_directories(system_paths: Iterable[str]) -> list[str]:
+    """Those of the host that roots are made of; none lies in another."""
+    found = ["/usr", "/etc"]
+    paths = [f"/{name}" for name in _USR_LINKS if not os.path.islink(f"/{name}")]
+    for path in sorted([*paths, *system_paths]):
+        real = os.path.realpath(path)
+        if os.path.isdir(real) and not any(f"{real}/".startswith(f"{top}/") for top in found):
+            found.append(real)
+    return found
 
 
 def _of_host(system_paths: Iterable[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

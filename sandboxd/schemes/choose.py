@@ -148,6 +148,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await scheme.close(remove_parent=stop_all)
         await manager.close()
 
+    missing = (*missing, *roots.notes)
     return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
 
 
@@ -181,7 +182,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         if helpers is not None:
             await helpers.close()
 
-    missing = (*missing, *scheme.missing)
+    missing = (*missing, *scheme.missing, *roots.notes)
     return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
 
 

@@ -49,6 +49,8 @@ def _obey(order: dict[str, Any]) -> None:
     match order["op"]:
         case "build":
             build.build(order)
+        case "try_layers":
+            build.try_layers(order)
         case "try":
             build.try_out(order)
         case "remove":

@@ -32,6 +32,7 @@ _REMEDIES = {
     "permission": "give sandboxd CAP_SYS_ADMIN: it must not run in an unprivileged container",
     "other": "see the text; namespaces must be enabled in the kernel and mounts allowed",
 }
+_NO_LAYERS = "file locks and watches: sandboxes see each other's on the host's files: {}"
 _NOT_ROOT = (Lack("root: mounts and namespaces", "run sandboxd as root"),)
 
 
@@ -49,12 +50,20 @@ class Roots:
         self._images = images
         self._system_paths = list(system_paths)
         self._root = pins.root_of(spawner.runtime_directory)
+        self._layers = False
+        # What roots lack here although they can be had, in words.
+        self.notes: tuple[str, ...] = ()
         self._slots = asyncio.Semaphore(_BUILDERS)
 
     async def missing(self) -> tuple[tuple[Lack, ...], tuple[Lack, ...]]:
         """What a root and what a network namespace lack here, by making one of each."""
         if os.geteuid() != 0:
             return _NOT_ROOT, _NOT_ROOT
+        answer = await self._ask(
+            {"op": "try_layers", **self._place("probe", Isolation.STANDARD, Network.HOST)}
+        )
+        self._layers = answer["ok"]
+        self.notes = () if answer["ok"] else (_NO_LAYERS.format(answer["text"]),)
         root = await self._try_out(Isolation.STANDARD, Network.HOST)
         network = await self._try_out(Isolation.BASIC, Network.LOOPBACK)
         return root, network
@@ -110,6 +119,7 @@ class Roots:
             "isolation": isolation.value,
             "network": network.value,
             "system_paths": self._system_paths,
+            "layers": self._layers,
             "home_inside": HOME_INSIDE,
         }
 

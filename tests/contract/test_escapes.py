@@ -31,10 +31,14 @@ _VICTIM = """
 import sys, time
 for path in ("/tmp/of-victim", "/dev/shm/of-victim", "secret"):
     open(path, "w").write("secret")
-import os
+import fcntl, os
+lock = open("/usr/bin/env", "rb")
+fcntl.flock(lock, fcntl.LOCK_SH)
 os.chmod("secret", 0o777); os.chmod(".", 0o777)
 print("ready", flush=True)
-time.sleep(100000)
+while True:
+    open("/usr/bin/env", "rb").close()
+    time.sleep(0.2)
 """
 
 

@@ -6,6 +6,18 @@ from __future__ import annotations
 from tests.escapes.attempt import attempt
 
 READ = "open({}, 'rb').read(16)"
+_LOCK = """
+file = open('/usr/bin/env', 'rb')
+try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: pass
+else: hidden()
+"""
+_WATCH = """
+watch = check(libc.inotify_init1(os.O_NONBLOCK))
+check(libc.inotify_add_watch(watch, b'/usr/bin/env', 0x20))
+import select
+select.select([watch], [], [], 3)[0] or hidden()
+"""
 _DENIED = "EACCES"
 _ABSENT = "EACCES|ENOENT"
 _PERMITTED_BY_HOST = {"basic": "open", "standard": "ENOENT"}
@@ -36,6 +48,8 @@ FILES = (
             basic=_DENIED, standard=_ABSENT),
     attempt("read another sandbox's /tmp", READ.format("facts['victim_tmp']"), "ENOENT"),
     attempt("read another sandbox's /dev/shm", READ.format("facts['victim_shm']"), "ENOENT"),
+    attempt("another sandbox's file lock", _LOCK, basic="open", standard="hidden"),
+    attempt("watch what others run", _WATCH, basic="open", standard="hidden"),
     attempt("list the sandboxes", "os.listdir(facts['state'] + '/sandboxes')",
             basic=_DENIED, standard=_ABSENT),
     attempt("a symlink to another's file",
