@@ -25,7 +25,7 @@ from tests.escapes.hostside import HostSide
 from tests.escapes.table import ATTEMPTS, ESCAPES, STRICT_ONLY
 from tests.harness import ROOT, Daemon, running_daemon
 
-pytestmark = [pytest.mark.usefixtures("requires_root")]
+pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(180)]
 MEMORY = {"memory_bytes": "64M"}
 _VICTIM = """
 import sys, time

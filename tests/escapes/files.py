@@ -63,7 +63,7 @@ FILES = (
     attempt("a hard link to a file of root's",
             "os.link(facts['scratch'] + '/of-root', facts['scratch'] + '/hard')\n"
             "os.unlink(facts['scratch'] + '/hard')", basic="EPERM", standard="ENOENT"),
-    attempt("a symlink of root's in /tmp", "os.symlink('/etc', '/tmp/../etc/x-sandboxd-test')\n"
+    attempt("into /etc by way of /tmp", "os.symlink('/etc', '/tmp/../etc/x-sandboxd-test')\n"
             "os.unlink('/etc/x-sandboxd-test')", "EACCES|EROFS"),
     attempt("open up the directory around home",
             "up = facts['above_home'] or os.path.dirname(os.environ['HOME'])\n"
@@ -98,8 +98,8 @@ FILES = (
             basic="EACCES|EPERM", standard="EACCES|EPERM|ENOENT", needs="disk"),
     attempt("a file system in user space", "os.open('/dev/fuse', os.O_RDWR)",
             basic="open|EACCES|EPERM", standard="EACCES|EPERM|ENOENT", needs="has_fuse"),
-    attempt("all of memory", "os.open('/proc/kcore', os.O_RDONLY)", "EACCES|EPERM|ENOENT",
-            needs="has_kcore"),
+    attempt("all of memory", "os.read(os.open('/proc/kcore', os.O_RDONLY), 16) or hidden()",
+            "EACCES|EPERM|ENOENT|hidden", needs="has_kcore"),
     attempt("where the kernel's symbols are",
             "lines = open('/proc/kallsyms').read(4096).splitlines()\n"
             "any(int(line.split()[0], 16) for line in lines) or hidden()",
@@ -108,8 +108,10 @@ FILES = (
             "EACCES|EROFS|ENOENT|EPERM"),
     attempt("a network setting", "os.open('/proc/sys/net/ipv4/ip_forward', os.O_WRONLY)",
             "EACCES|EROFS|ENOENT|EPERM"),
-    attempt("the magic key", "os.open('/proc/sysrq-trigger', os.O_WRONLY)",
-            "EACCES|EROFS|ENOENT|EPERM", needs="has_sysrq"),
+    attempt("the magic key",
+            "mode = os.fstat(os.open('/proc/sysrq-trigger', os.O_WRONLY)).st_mode\n"
+            "stat.S_ISCHR(mode) and hidden()",
+            "EACCES|EROFS|ENOENT|EPERM|hidden", needs="has_sysrq"),
     attempt("a file of /sys", "os.open(facts['sys_file'], os.O_WRONLY)",
             "EACCES|EROFS|ENOENT|EPERM", needs="sys_file"),
     attempt("leave the cgroup", "open(facts['cgroup_procs'], 'w').write('0')",
