@@ -38,6 +38,7 @@ def check_fill_and_recover(daemon: Daemon, *, held_by: str, where: str) -> None:
             assert (ended["status"], ended["exit_code"]) == ("EXITED", 1), ended
             # EDQUOT
             assert ended["stderr"] == "errno 122\n"
+            assert ended["error_code"] == "SANDBOX_DISK_QUOTA_EXCEEDED"
             assert du_bytes(daemon, sandbox["id"]) <= LIMIT
         else:
             assert ended["status"] == "DISK_QUOTA_EXCEEDED", ended

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import DiskQuotaExceeded, SandboxdError
-from sandboxd.model import ErrorCode
+from sandboxd.model import ErrorCode, LimitOwner, Outcome, Sandbox
 
 _log = logging.getLogger(__name__)
 DISK_PERIOD_SECONDS = 0.25
@@ -27,6 +28,8 @@ _CALLER_REST = 9.0
 _CALLER_WAIT_SECONDS = 2.0
 _OLDEST_SECONDS = 10.0
 _END_SECONDS = 5.0
+# What a file system may leave over when the next block no longer fits.
+_LAST_BYTES = 64 << 10
 
 
 class DiskKeeper:
@@ -141,6 +144,22 @@ class DiskKeeper:
             _, late = await asyncio.wait(waits, timeout=_END_SECONDS)
             for wait in late:
                 wait.cancel()
+
+
+async def name_full_disk(context: Context, sandbox: Sandbox, outcome: Outcome) -> Outcome:
+    """The outcome, with the disk limit named for what failed by itself in a sandbox whose quota is
+    used up: the kernel counts no refusals, so this is as near as one can say it."""
+    failed = outcome.exit_code not in (None, 0) or outcome.signal is not None
+    if not context.workspaces.holds_disk or outcome.error_code is not None or not failed:
+        return outcome
+    try:
+        used, _ = await context.workspaces.disk_used(sandbox)
+    except OSError as exc:
+        _log.warning("Cannot read the quota of sandbox %s: %s", sandbox.id, exc)
+        return outcome
+    if used + _LAST_BYTES < sandbox.limits.disk_bytes:
+        return outcome
+    return replace(outcome, error_code=ErrorCode.DISK, limit_owner=LimitOwner.SANDBOX)
 
 
 def _has_room(live: LiveSandbox, size: int) -> bool:

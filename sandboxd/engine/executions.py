@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from sandboxd.engine.context import Context
+from sandboxd.engine.disk import name_full_disk
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest
 from sandboxd.errors import (
@@ -239,7 +240,7 @@ class Executions:
             _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
             outcome = _unseen(running)
         else:
-            outcome = self.judge(running, facts)
+            outcome = await name_full_disk(self._context, live.sandbox, self.judge(running, facts))
         # Its process is one of the sandbox's until it is gone, and the next command may come at
         # once. One that cannot be killed keeps its shim (D state): the record is the end.
         await shim.gone(timeout_seconds=_GONE_SECONDS)

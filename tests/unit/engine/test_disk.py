@@ -13,7 +13,7 @@ from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.errors import DiskQuotaExceeded
-from sandboxd.model import Caller, Command, ExecutionStatus, LimitChanges
+from sandboxd.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges
 from tests.unit.engine.fakes import World, make_engine
 
 ME = Caller(1000, 1000, 1, is_admin=False)
@@ -121,3 +121,22 @@ async def test_the_uid_is_free_of_its_limit_after_a_release() -> None:
     async with running(world) as (engine, _, live):
         await engine.release_sandbox(ME, live.sandbox.id)
         assert world.disk_limits == {}
+
+
+@pytest.mark.parametrize(
+    ("used", "exit_code", "code"),
+    [(10 * MIB, 1, ErrorCode.DISK), (10 * MIB - 4096, 1, ErrorCode.DISK), (9 * MIB, 1, None),
+     (10 * MIB, 0, None)],
+)  # fmt: skip
+async def test_a_full_quota_is_named_for_what_failed(
+    used: int, exit_code: int, code: ErrorCode | None
+) -> None:
+    world = World()
+    async with running(world) as (engine, keeper, live):
+        keeper._context.workspaces.holds_disk = True  # type: ignore[misc]
+        world.disk_used = used
+        [execution] = engine.list_executions(ME)
+        world.shims[execution.id].finish(wait_status=exit_code << 8)
+        await live.execution(execution.id).collected.wait()
+        assert execution.outcome.status is ExecutionStatus.EXITED
+        assert execution.outcome.error_code is code
