@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.caller import FIRST_UID, caller
 from tests.contract.probes import python, refused, uid_inside
 from tests.harness import Daemon
 
@@ -341,3 +342,16 @@ def test_only_json_is_compressed_nowhere(daemon: Daemon, sandbox: Any) -> None:
     answer = daemon.request("PUT", files(sandbox, "z"), b"x", Content_Encoding="gzip")
     refused(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
     refused(daemon.request("GET", files(sandbox, "z")), 404, "FILE_NOT_FOUND")
+
+
+def test_another_caller_s_files_do_not_exist(daemon: Daemon, sandbox: Any) -> None:
+    put(daemon, sandbox, "f", b"mine")
+    with caller(daemon, FIRST_UID) as other:
+        for method, target in (
+            ("GET", files(sandbox, "f")), ("DELETE", files(sandbox, "f")),
+            ("POST", files(sandbox, "d?op=mkdir")), ("PUT", files(sandbox, "f")),
+            ("GET", f"/v1/sandboxes/{sandbox['id']}/directories"),
+            ("GET", f"/v1/sandboxes/{sandbox['id']}/archive"),
+        ):  # fmt: skip
+            refused(other.request(method, target), 404, "SANDBOX_NOT_FOUND")
+    assert get(daemon, sandbox, "f") == b"mine"
