@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 
 # Linux 5.14; the same on every architecture.
 _QUOTACTL_FD = 443
@@ -54,7 +55,7 @@ class UserQuota:
         try:
             self._call(_Q_XGETQSTAT, 0, state)
             # struct fs_quota_stat: qs_version, a hole, qs_flags.
-            flags = int.from_bytes(bytes(state[2:4]), "little")
+            flags = int.from_bytes(bytes(state[2:4]), sys.byteorder)
             if flags & _ACCOUNTED_AND_ENFORCED != _ACCOUNTED_AND_ENFORCED:
                 return "user quota is not enforced on the file system"
             # Another's needs the right to set quotas as well.
