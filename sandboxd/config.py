@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -47,6 +49,15 @@ def _paths(value: object) -> object:
     return value
 
 
+def _addresses(value: object) -> object:
+    """Networks in CIDR form, in either form of a list."""
+    parts = _paths(value)
+    if not isinstance(parts, list | tuple):
+        raise ValueError("must be a list of addresses")
+    # An address with bits below its prefix is a mistake, and refused.
+    return tuple(ipaddress.ip_network(part) for part in parts)
+
+
 def _flag(value: object) -> bool:
     """A TOML boolean, or its name in the environment."""
     if isinstance(value, bool):
@@ -61,6 +72,7 @@ _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
 _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
 _Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
+_Addresses = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_addresses)]
 _Flag = Annotated[bool, BeforeValidator(_flag)]
 _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
@@ -78,6 +90,8 @@ class Config(BaseModel):
     """What else of the host is seen, read-only, in a root of its own; missing ones are left out."""
     bind_paths: _Paths = ()
     """What a request may bind: /path, or /path:rw."""
+    denied_addresses: _Addresses = ()
+    """What no sandbox may reach, beside link-local addresses, under systemd: 10.0.0.0/8, ::1."""
     cpu_quota: _Cpus = 2.0
     memory_limit_bytes: _Bytes | None = None
     pids_limit: _Count = 512

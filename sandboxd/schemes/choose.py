@@ -30,8 +30,10 @@ from sandboxd.spawn.client import SpawnerClient, start_spawner_process
 from sandboxd.spawn.roots import Roots
 from sandboxd.supervisor.client import SupervisorClient
 from sandboxd.systemd.manager import Manager
+from sandboxd.systemd.wall import Address
 
 _log = logging.getLogger(__name__)
+_NO_WALL = "address filter and device filter: systemd's slices have them, this scheme has none"
 _PROBE_LIMITS = Limits(
     memory_bytes=64 << 20,
     cpus=1.0,
@@ -61,6 +63,7 @@ class Wanted:
     address_space_bytes: int
     images: str | None
     system_paths: tuple[str, ...]
+    denied_addresses: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
             aggregate_bytes=wanted.aggregate_bytes,
             io_path=wanted.io_path,
             io_detail=wanted.io_detail,
+            denied_addresses=wanted.denied_addresses,
         )
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
@@ -148,7 +152,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await scheme.close(remove_parent=stop_all)
         await manager.close()
 
-    missing = (*missing, *roots.notes)
+    missing = (*missing, *scheme.missing, *roots.notes)
     return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
 
 
@@ -182,7 +186,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         if helpers is not None:
             await helpers.close()
 
-    missing = (*missing, *scheme.missing, *roots.notes)
+    missing = (*missing, *scheme.missing, *roots.notes, _NO_WALL)
     return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
 
 
@@ -218,6 +222,8 @@ async def _probe(
         shim = await launcher.hold()
         undo.push_async_callback(shim.abort)
         await scheme.place(sandbox, execution, shim)
+        if isinstance(scheme, SystemdScheme):
+            scheme.probe_wall(sandbox, execution)
         return shim.pid_namespace, shim.missing
 
 
@@ -228,7 +234,8 @@ def _probe_values(scheme: RlimitScheme | SystemdScheme) -> tuple[Sandbox, Execut
         name=None,
         owner_uid=0,
         uid=0,
-        isolation=Isolation.BASIC,
+        # With a whole wall around it.
+        isolation=Isolation.STANDARD,
         network=Network.HOST,
         scheme=SchemeName(scheme.name),
         limits=_PROBE_LIMITS,

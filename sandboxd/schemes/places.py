@@ -15,6 +15,7 @@ from sandboxd.errors import LimitNotApplied, SandboxdError, UnitMissing
 from sandboxd.model import Limits
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
+from sandboxd.systemd.wall import Wall
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Place:
     unit: str
     directory: str
     limits: Limits
+    wall: Wall
     scopes: set[str] = field(default_factory=set)
     tasks: int = 0
     # Held while the slice's properties change.

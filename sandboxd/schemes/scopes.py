@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
+import time
+from collections.abc import Collection
 from functools import partial
 
-from sandboxd.cgroup import counters, job, tree
-from sandboxd.errors import BusUnavailable, OperationTimedOut, SandboxdError, SchemeError
+from sandboxd.cgroup import counters, job, programs, tree
+from sandboxd.cgroup.programs import Hook
+from sandboxd.errors import (
+    BusUnavailable,
+    LimitNotApplied,
+    OperationTimedOut,
+    SandboxdError,
+    SchemeError,
+)
 from sandboxd.model import Limits
 from sandboxd.ports import Shim
 from sandboxd.schemes.places import Place, change, expected, quietly, verify
@@ -19,6 +29,8 @@ _ATTEMPTS = 3
 # systemd removes a scope by itself once its cgroup is empty; a busy one may take its time.
 _COLLECT_SECONDS = 2.0
 _GONE_SECONDS = 10.0
+_WALL_SECONDS = 1.0
+_WALL_PASS_SECONDS = 0.02
 
 
 class Scopes:
@@ -27,6 +39,8 @@ class Scopes:
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
         self.io_path: str | None = None
+        # What walls lack on this host; until it is known nothing is asked of them.
+        self.wall_lacks: Collection[str] | None = None
 
     async def start(
         self, place: Place, unit: str, limits: Limits, shim: Shim, *, description: str
@@ -46,6 +60,7 @@ class Scopes:
                     details={"unit": unit},
                 )
             self._verify(place, unit, limits)
+            await self._verify_wall(place, unit)
         except BaseException:
             await quietly(partial(self._remove, place, unit), f"undo the start of {unit}")
             raise
@@ -108,6 +123,21 @@ class Scopes:
         asked = expected(limits, tasks=_tasks(limits), io_path=self.io_path)
         verify(unit, os.path.join(place.directory, unit), asked)
 
+    async def _verify_wall(self, place: Place, unit: str) -> None:
+        if self.wall_lacks is None:
+            return
+        deadline = time.monotonic() + _WALL_SECONDS
+        while left := [lack for lack in wall_lacks(place, unit) if lack not in self.wall_lacks]:
+            if time.monotonic() < deadline:
+                # A reload puts the programs in anew.
+                await asyncio.sleep(_WALL_PASS_SECONDS)
+                continue
+            raise LimitNotApplied(
+                f"cannot wall {unit} in: {'; '.join(left)}",
+                hint="see the journal of systemd (PID 1) for the reason",
+                details={"unit": unit, "lacks": left},
+            )
+
     async def _remove(self, place: Place, unit: str) -> None:
         await self._manager.stop_unit(unit)
         directory = os.path.join(place.directory, unit)
@@ -116,6 +146,28 @@ class Scopes:
                 f"cannot remove {unit}: its cgroup is still there after {_GONE_SECONDS:g} seconds",
                 details={"unit": unit},
             )
+
+
+def wall_lacks(place: Place, unit: str) -> list[str]:
+    """What of a sandbox's wall is not there for one of its scopes, in words.
+
+    systemd attaches a slice's address filter to the scopes in it, its device filter to the slice
+    (systemd 257, bpf-firewall.c).
+    """
+    scope = os.path.join(place.directory, unit)
+    hooks = []
+    if place.wall.denied:
+        hooks += [("address filter", scope, hook) for hook in (Hook.EGRESS, Hook.INGRESS)]
+    if place.wall.no_devices:
+        hooks.append(("device filter", place.directory, Hook.DEVICE))
+    lacks = []
+    for name, directory, hook in hooks:
+        found = programs.count(directory, hook)
+        if found is None:
+            lacks.append(f"{name}: the kernel does not say whether there is one")
+        elif found == 0:
+            lacks.append(f"{name}: systemd attached none (a kernel without cgroup BPF?)")
+    return list(dict.fromkeys(lacks))
 
 
 def is_dead(pidfd: int) -> bool:

@@ -32,6 +32,7 @@ from sandboxd.schemes.places import Place, change, expected, quietly, verify
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
+from sandboxd.systemd.wall import Wall
 
 _GONE_SECONDS = 10.0
 
@@ -95,10 +96,10 @@ class Slices:
 
     # -- sandboxes
 
-    async def start(self, sandbox_id: str, limits: Limits) -> None:
+    async def start(self, sandbox_id: str, limits: Limits, wall: Wall) -> None:
         """Make a sandbox's slice with its limits in force; on an error nothing is left."""
         bucket = self._names.bucket_slice(sandbox_id)
-        place = self._new_place(sandbox_id, limits)
+        place = self._new_place(sandbox_id, limits, wall)
         async with self._bucket_locks[bucket]:
             if not self._parent_is_right():
                 # Somebody stopped it: the bucket would bring it back, but without its limit.
@@ -110,9 +111,12 @@ class Slices:
                 about = units.describe(self._instance_id, f"sandbox {sandbox_id}")
                 await self._manager.start_transient(
                     place.unit,
-                    properties.sandbox_slice(
-                        limits, tasks=place.tasks, io_path=self.io_path, description=about
-                    ),
+                    [
+                        *properties.sandbox_slice(
+                            limits, tasks=place.tasks, io_path=self.io_path, description=about
+                        ),
+                        *wall.properties(),
+                    ],
                 )
                 self.verify(place)
             except BaseException:
@@ -158,9 +162,9 @@ class Slices:
         place.limits, place.tasks = limits, tasks
         self.verify(place)
 
-    async def adopt(self, sandbox_id: str, limits: Limits) -> bool:
+    async def adopt(self, sandbox_id: str, limits: Limits, wall: Wall) -> bool:
         """Take over an earlier daemon's slice with its scopes; False when it is not there."""
-        place = self._new_place(sandbox_id, limits)
+        place = self._new_place(sandbox_id, limits, wall)
         bucket = self._names.bucket_slice(sandbox_id)
         async with self._bucket_locks[bucket]:
             status = await self._manager.status(place.unit)
@@ -234,9 +238,9 @@ class Slices:
             await self._stop(unit)
         return [unit]
 
-    def _new_place(self, sandbox_id: str, limits: Limits) -> Place:
+    def _new_place(self, sandbox_id: str, limits: Limits, wall: Wall) -> Place:
         unit = self._names.sandbox_slice(sandbox_id)
-        return Place(sandbox_id, unit, self.directory(unit), limits)
+        return Place(sandbox_id, unit, self.directory(unit), limits, wall)
 
     async def _start_bucket(self, bucket: str) -> None:
         if self._buckets.get(bucket):

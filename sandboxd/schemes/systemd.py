@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,9 @@ from sandboxd.model import (
     EnforcedBy,
     Enforcement,
     Execution,
+    Isolation,
     Limits,
+    Network,
     Sandbox,
     SandboxUsage,
     SchemeName,
@@ -32,11 +34,12 @@ from sandboxd.names import UnitNames
 from sandboxd.ports import Shim
 from sandboxd.schemes import common
 from sandboxd.schemes.places import Place, quietly
-from sandboxd.schemes.scopes import Scopes
+from sandboxd.schemes.scopes import Scopes, wall_lacks
 from sandboxd.schemes.slices import Slices
 from sandboxd.schemes.strays import Strays
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
+from sandboxd.systemd.wall import NO_WALL, Address, Wall
 
 _PROBE_BYTES_PER_SECOND = 1 << 40
 _FILES = {
@@ -62,16 +65,20 @@ class SystemdScheme:
         aggregate_bytes: int,
         io_path: str,
         io_detail: str | None = None,
+        denied_addresses: Sequence[Address] = (),
         root: str = counters.ROOT,
     ) -> None:
         """io_path: a path on the file system, or the device, whose disk gets the IO limits.
-        io_detail: how that was found, for people."""
+        io_detail: how that was found, for people. denied_addresses: what no sandbox may reach,
+        beside link-local addresses."""
         self._manager = manager
         self._names = names
         self._instance_id = instance_id
         self._io_path = io_path
         self._io_detail = io_detail or io_path
         self._io_missing: str | None = "not probed yet"
+        self._denied_addresses = denied_addresses
+        self._wall_refused: str | None = None
         self._root = root
         self._slices = Slices(manager, names, instance_id, aggregate_bytes)
         self._scopes = Scopes(manager)
@@ -112,6 +119,7 @@ class SystemdScheme:
             )
         await self._slices.open_parent()
         await self.probe_io()
+        await self._probe_wall_properties()
         self._reason = f"systemd {await self._manager.version()} with the unified cgroup hierarchy"
 
     async def close(self, *, remove_parent: bool) -> None:
@@ -139,6 +147,18 @@ class SystemdScheme:
         if missing is not None:
             _log.warning("Cannot limit IO: %s", missing)
         self._slices.io_path = self._scopes.io_path = None if missing else self._io_path
+
+    async def _probe_wall_properties(self) -> None:
+        """Find out by a throw-away slice whether this manager takes a wall at all."""
+        unit = f"{self._names.stem}-probe.slice"
+        wall = Wall.around(Isolation.STRICT, Network.NONE, ())
+        try:
+            await self._start_probe(unit, wall.properties())
+            self._wall_refused = None
+        except SchemeError as exc:
+            self._wall_refused = f"address filter and device filter: {exc.message}"
+        finally:
+            await self._manager.stop_unit(unit)
 
     async def _start_probe(self, unit: str, asked: list[properties.Property]) -> None:
         try:
@@ -189,7 +209,7 @@ class SystemdScheme:
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         """See Scheme."""
-        await self._slices.start(sandbox.id, sandbox.limits)
+        await self._slices.start(sandbox.id, sandbox.limits, self._wall(sandbox))
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
         """See Scheme."""
@@ -205,6 +225,23 @@ class SystemdScheme:
             await self._slices.admit(place, unit)
             await self._scopes.start(place, unit, execution.limits, shim, description=about)
             undo.pop_all()
+
+    def probe_wall(self, sandbox: Sandbox, execution: Execution) -> None:
+        """Find out from a placed execution what walls lack here; from then on the rest is due."""
+        unit = self.execution_unit(sandbox.id, execution.id)
+        self._scopes.wall_lacks = wall_lacks(self._slices.place(sandbox.id), unit)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the second wall lacks on this host, in words."""
+        if self._wall_refused is not None:
+            return (self._wall_refused,)
+        return tuple(self._scopes.wall_lacks or ())
+
+    def _wall(self, sandbox: Sandbox) -> Wall:
+        if self._wall_refused is not None:
+            return NO_WALL
+        return Wall.around(sandbox.isolation, sandbox.network, self._denied_addresses)
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         """See Scheme."""
@@ -297,7 +334,7 @@ class SystemdScheme:
 
     async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
         """See Scheme."""
-        return await self._slices.adopt(sandbox.id, sandbox.limits)
+        return await self._slices.adopt(sandbox.id, sandbox.limits, self._wall(sandbox))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
         """See Scheme."""

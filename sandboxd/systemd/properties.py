@@ -58,7 +58,7 @@ def limit_properties(limits: Limits, *, tasks: int, io_path: str | None) -> list
 def sandbox_slice(
     limits: Limits, *, tasks: int, io_path: str | None, description: str
 ) -> list[Property]:
-    """Everything a sandbox's slice is started with."""
+    """Everything a sandbox's slice is started with, but its wall."""
     return [
         Property("Description", "s", description),
         *_accounting(),

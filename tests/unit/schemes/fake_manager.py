@@ -19,14 +19,16 @@ UNLIMITED = {"memory.max": "max", "memory.swap.max": "max", "pids.max": "max",
 
 
 class FakeManager:
-    """`log` has every change in order. `fail` maps (verb, unit) to the errors of its next calls;
-    `ignore` names properties that are accepted and not applied."""
+    """`log` has every change in order, `given` what each unit was started with. `fail` maps
+    (verb, unit) to the errors of its next calls (None: it succeeds); `ignore` names properties that
+    are accepted and not applied."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.units: dict[str, str] = {}
+        self.given: dict[str, dict[str, Any]] = {}
         self.log: list[tuple[str, str]] = []
-        self.fail: dict[tuple[str, str], list[SandboxdError]] = {}
+        self.fail: dict[tuple[str, str], list[SandboxdError | None]] = {}
         self.ignore: set[str] = set()
         self.version_number = 257
 
@@ -52,6 +54,7 @@ class FakeManager:
             if not (self._root / above).exists():
                 self._make(above)
         self._apply(unit, values)
+        self.given[unit] = values
         self.units[unit] = str(values.get("Description", ""))
 
     async def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
@@ -90,8 +93,9 @@ class FakeManager:
 
     def _note(self, verb: str, unit: str) -> None:
         errors = self.fail.get((verb, unit))
-        if errors:
-            raise errors.pop(0)
+        error = errors.pop(0) if errors else None
+        if error is not None:
+            raise error
         self.log.append((verb, unit))
 
     def _make(self, path: Path) -> None:

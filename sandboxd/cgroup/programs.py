@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which BPF programs the kernel runs for a cgroup: what filters addresses and devices there.
+
+systemd says only in its journal that it could not attach one. Source: linux/bpf.h, bpf(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+
+_BPF_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280,
+                "ppc64le": 361, "s390x": 351}  # fmt: skip
+_PROG_QUERY = 16
+# Up to and with prog_attach_flags, as of Linux 6.1; more is refused by older kernels unless zero.
+_QUERY_BYTES = 40
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Hook(enum.IntEnum):
+    """enum bpf_attach_type."""
+
+    INGRESS = 0
+    EGRESS = 1
+    DEVICE = 6
+
+
+class _Query(ctypes.Structure):
+    """The part of union bpf_attr for BPF_PROG_QUERY, and room for what later kernels write behind
+    it, whatever size they are told (the list's revision, at byte 56)."""
+
+    _fields_ = [
+        ("target_fd", ctypes.c_uint32),
+        ("attach_type", ctypes.c_uint32),
+        ("query_flags", ctypes.c_uint32),
+        ("attach_flags", ctypes.c_uint32),
+        ("prog_ids", ctypes.c_uint64),
+        ("prog_cnt", ctypes.c_uint32),
+        ("room", ctypes.c_uint8 * 228),
+    ]
+
+
+def count(directory: str, hook: Hook) -> int | None:
+    """Programs attached to this very cgroup; None where the kernel does not tell (no cgroup BPF, or
+    not enough rights: it takes CAP_NET_ADMIN or CAP_SYS_ADMIN)."""
+    number = _BPF_NUMBERS.get(os.uname().machine)
+    if number is None:
+        return None
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        query = _Query(target_fd=fd, attach_type=hook)
+        size = ctypes.c_uint(_QUERY_BYTES)
+        done = _libc.syscall(ctypes.c_long(number), _PROG_QUERY, ctypes.byref(query), size)
+    finally:
+        os.close(fd)
+    return None if done < 0 else int(query.prog_cnt)

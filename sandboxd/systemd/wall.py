@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second wall around a sandbox: what its slice denies, whatever its commands may be able to do.
+
+Source: systemd.resource-control(5), IPAddressDeny= and DevicePolicy=. Of both lists the allowed
+addresses win. Nothing here changes while a sandbox lives.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandboxd.model import Isolation, Network
+from sandboxd.systemd.properties import Property
+
+Address = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_EVERYTHING = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+_LOCALHOST = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+# Where clouds answer a machine's questions about its keys.
+_LINK_LOCAL = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fe80::/10"))
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """denied: addresses; allowed: exceptions from them. no_devices: but null, zero, full, random,
+    urandom, tty and pseudo-terminals."""
+
+    denied: tuple[Address, ...]
+    allowed: tuple[Address, ...]
+    no_devices: bool
+
+    @classmethod
+    def around(cls, level: Isolation, network: Network, denied: Iterable[Address]) -> Wall:
+        """The wall of a sandbox; `denied` is what the admin denies beside link-local addresses."""
+        no_devices = level is not Isolation.BASIC
+        if network is Network.HOST:
+            return cls((*_LINK_LOCAL, *denied), (), no_devices)
+        return cls(_EVERYTHING, _LOCALHOST, no_devices)
+
+    def properties(self) -> list[Property]:
+        """For the slice."""
+        properties = []
+        if self.denied:
+            properties.append(Property("IPAddressDeny", "a(iayu)", _form(self.denied)))
+        if self.allowed:
+            properties.append(Property("IPAddressAllow", "a(iayu)", _form(self.allowed)))
+        if self.no_devices:
+            properties.append(Property("DevicePolicy", "s", "closed"))
+        return properties
+
+
+NO_WALL = Wall((), (), no_devices=False)
+
+
+def _form(addresses: Iterable[Address]) -> list[list[object]]:
+    families = {4: socket.AF_INET, 6: socket.AF_INET6}
+    return [
+        [int(families[one.version]), one.network_address.packed, one.prefixlen] for one in addresses
+    ]
