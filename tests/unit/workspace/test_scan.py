@@ -11,6 +11,7 @@ from threading import Event
 import pytest
 
 from sandboxd.workspace import scan
+from sandboxd.workspace.removal import remove_tree
 
 
 def used(*paths: Path, uid: int | None = None) -> int:
@@ -44,18 +45,24 @@ def test_links_out_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_below_the_longest_path(tmp_path: Path) -> None:
-    directory = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(5000):
-        os.mkdir("deeper", dir_fd=directory)
-        below = os.open("deeper", os.O_RDONLY, dir_fd=directory)
+    top = tmp_path / "top"
+    top.mkdir()
+    directory = os.open(top, os.O_RDONLY)
+    try:
+        for _ in range(5000):
+            os.mkdir("deeper", dir_fd=directory)
+            below = os.open("deeper", os.O_RDONLY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        before = used(top)
+        fd = os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=directory)
+        os.write(fd, bytes(1 << 20))
+        os.close(fd)
+        assert used(top) - before >= 1 << 20
+    finally:
         os.close(directory)
-        directory = below
-    before = used(tmp_path)
-    fd = os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=directory)
-    os.write(fd, bytes(1 << 20))
-    os.close(fd)
-    os.close(directory)
-    assert used(tmp_path) - before >= 1 << 20
+        # Too deep for whoever clears away directories of tests.
+        remove_tree(str(top))
 
 
 def test_deeper_than_can_be_counted_is_said(
