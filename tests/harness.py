@@ -207,7 +207,9 @@ class Daemon:
         """Release everything and stop; the directories stay."""
         if self.process is not None and self.process.poll() is None:
             for sandbox in self.ok("GET", "/v1/sandboxes")["sandboxes"]:
-                self.release(sandbox["id"])
+                # Records of released ones may go at any moment.
+                if sandbox["state"] != "released":
+                    self.release(sandbox["id"])
             self.stop()
         self._stop_all()
 

@@ -66,7 +66,8 @@ def running_service(**environment: str) -> Iterator[Service]:
         service.run()
         yield service
         for sandbox in service.ok("GET", "/v1/sandboxes?limit=1000")["sandboxes"]:
-            service.release(sandbox["id"])
+            if sandbox["state"] != "released":
+                service.release(sandbox["id"])
     finally:
         service.systemctl("stop")
         service.close()
