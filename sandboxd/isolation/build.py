@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-from sandboxd.isolation import bubblewrap, layers, linux, mounts, network, pins
+from sandboxd.isolation import bubblewrap, ipc, layers, linux, mounts, network, pins
 from sandboxd.isolation.bubblewrap import Root
 from sandboxd.isolation.root import describe, shared_directories
 
@@ -53,6 +53,9 @@ def build(spec: dict[str, Any]) -> None:
                 for kind in wanted:
                     if kind != pins.NET:
                         pins.pin(f"/proc/{pid}/ns/{kind}", directory, kind)
+            # Ours from here to our end.
+            mounts.join(directory, [pins.IPC])
+            ipc.bound()
     except BaseException:
         pins.remove(directory)
         raise

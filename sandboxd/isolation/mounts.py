@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import linux, pins
+from sandboxd.isolation import ipc, linux, pins
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
 # The host has 4,096 in all (kernel.pty.max).
@@ -47,16 +47,21 @@ def join(directory: str, kinds: Iterable[str]) -> None:
 def in_own_root(*, pid_namespace: bool, masked: bool) -> None:
     """A mount namespace beside the sandbox's, which this process has joined, with its own /proc.
 
-    masked: the kernel's own information is out of sight, and the shim too.
+    masked: the kernel's own information is out of sight.
     """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     if pid_namespace:
-        data = "hidepid=2" if masked else None
-        linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC, data)
+        _own_proc()
         if masked:
             _mask()
     _own_terminals()
+
+
+def _own_proc() -> None:
+    """Without the shim, which has the host's namespaces: to whoever sees a process /proc/PID/net
+    and /proc/PID/mountinfo tell its network and mounts, whatever their uids (proc(5))."""
+    linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC, "hidepid=2")
 
 
 def _mask() -> None:
@@ -79,7 +84,8 @@ def in_host_root(spec: dict[str, Any]) -> None:
     stop_propagation()
     _forget_pins(spec["pins_root"])
     if spec["pid_namespace"]:
-        linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC)
+        _own_proc()
+    ipc.bound()
     for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
         if os.path.isdir(target) and not os.path.islink(target):
             linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)

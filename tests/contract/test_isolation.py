@@ -34,6 +34,13 @@ INTERFACES = """
 import socket
 print(*(name for _, name in socket.if_nameindex()))
 """
+KERNEL_OBJECTS = """
+import ctypes
+libc = ctypes.CDLL(None)
+count = lambda make: next(n for n in range(1000) if make() < 0)
+if libc.semget(0, 251, 0o600) >= 0: raise SystemExit("large sets")
+print(count(lambda: libc.semget(0, 250, 0o600)), count(lambda: libc.msgget(0, 0o600)))
+"""
 NAMESPACES = "import os; print(*(os.stat('/proc/self/ns/' + n).st_ino for n in {names!r}))"
 
 
@@ -196,6 +203,17 @@ def test_a_full_shm_says_so_and_leaves_half_the_memory(
     assert "No space left" in ran["stderr"]
     assert int(ran["stdout"]) == 32 << 20
     assert said(daemon, made, ["true"]) == ""
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_what_the_kernel_keeps_for_semaphores_and_queues_is_little(
+    daemon: Daemon, create: Create, name: str
+) -> None:
+    made = create(**level(daemon, name))
+    sets, queues = said(daemon, made, python(KERNEL_OBJECTS)).split()
+    # 250 semaphores of 64 bytes each, and 16384 messages of as many.
+    assert 0 < int(sets) <= 128
+    assert 0 < int(queues) <= 32
 
 
 def test_what_strict_hides_of_the_kernel(daemon: Daemon, create: Create) -> None:

@@ -48,8 +48,7 @@ pid = facts['trusted_pid']
 check(libc.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0))
 """
 _NO_RIGHTS = "EPERM|EACCES"
-# At strict /proc does not show it at all.
-_NOT_SHOWN = "EPERM|EACCES|ENOENT"
+_NOT_SHOWN = "ENOENT|EPERM|EACCES"
 
 PROCESSES = (
     # -- others'
@@ -77,6 +76,14 @@ PROCESSES = (
             _NOT_SHOWN),
     attempt("the shim's namespaces", "os.open(f\"/proc/{facts['trusted_pid']}/ns/mnt\", 0)",
             _NOT_SHOWN),
+    attempt("the shim's command line", "open(f\"/proc/{facts['trusted_pid']}/cmdline\")",
+            _NOT_SHOWN),
+    attempt("the shim's mounts, which are the host's",
+            "open(f\"/proc/{facts['trusted_pid']}/mountinfo\")", _NOT_SHOWN),
+    attempt("the shim's network, which is the host's",
+            "open(f\"/proc/{facts['trusted_pid']}/net/unix\")", _NOT_SHOWN),
+    attempt("the same by the shim's thread",
+            "os.listdir('/proc/{0}/task/{0}/net'.format(facts['trusted_pid']))", _NOT_SHOWN),
     attempt("take a descriptor of the shim's",
             "call(438, os.pidfd_open(facts['trusted_pid']), 0, 0)", "EPERM"),
     attempt("compare with the shim's files",
