@@ -41,6 +41,7 @@ class BindPolicy:
                     hint="write /path, or /path:rw where sandboxes may write",
                 )
             allowed[path] = entry.endswith(_WRITABLE_SUFFIX)
+        _check_apart(allowed)
         return cls(allowed, tuple(path.split("/")[1] for path in system_paths))
 
     def check(self, binds: Collection[Bind]) -> None:
@@ -71,6 +72,18 @@ class BindPolicy:
         for other in others:
             if f"{target}/".startswith(f"{other}/") or f"{other}/".startswith(f"{target}/"):
                 raise InvalidRequest.field(field, f"overlaps the target {other!r}")
+
+
+def _check_apart(allowed: Mapping[str, bool]) -> None:
+    """Below what sandboxes may write, one of them could put a symbolic link in a source's place."""
+    for path in allowed:
+        for upper, writable in allowed.items():
+            if writable and path.startswith(f"{upper}/"):
+                raise ConfigError(
+                    f"cannot allow binds of {path!r}: it lies below {upper!r}, where sandboxes may "
+                    "write and so replace it",
+                    hint=f"take it off the list, or allow {upper} without :rw",
+                )
 
 
 def _is_plain(path: str) -> bool:

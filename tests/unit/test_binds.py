@@ -49,3 +49,18 @@ def test_targets_do_not_overlap(second: str) -> None:
 def test_a_list_with_anything_else_refuses_to_start(entry: str) -> None:
     with pytest.raises(ConfigError):
         BindPolicy.of_settings([entry], [])
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [["/srv/cache:rw", "/srv/cache/models"], ["/srv/cache/a/b:rw", "/srv/cache:rw"],
+     ["/srv/cache", "/srv/cache/a:rw", "/srv/cache/a/b/c"]],
+)  # fmt: skip
+def test_nothing_is_listed_below_what_sandboxes_may_write(entries: list[str]) -> None:
+    """There they may put a link in its place."""
+    with pytest.raises(ConfigError, match="below"):
+        BindPolicy.of_settings(entries, [])
+
+
+def test_a_writable_path_may_lie_below_a_readable_one() -> None:
+    BindPolicy.of_settings(["/srv/cache", "/srv/cache/a:rw", "/srv/cache-2"], [])
