@@ -177,6 +177,36 @@ def test_a_create_that_fails_leaves_nothing(daemon: Daemon) -> None:
     assert daemon.ok("GET", "/v1/host")["capacity"]["committed_bytes"] == 0
 
 
+@pytest.mark.parametrize("whom", ["the builder", "the spawner too"])
+def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, whom: str) -> None:
+    program = tmp_path / "bwrap"
+    shutil.copy2("/usr/bin/bwrap", program)
+    over = 'mount --bind "$0" /usr/bin/bwrap && exec "$@"'
+    # On one processor: from Linux 6.18 on the numbers of namespaces made on two are in no order,
+    # but only one with a higher number than ours can be pinned, and ours is not the host's.
+    prefix = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))),
+              "unshare", "--mount", "--propagation", "private",
+              "sh", "-c", over, str(program)]  # fmt: skip
+    daemon = Daemon(**MEMORY)
+    try:
+        daemon.start(prefix=prefix)
+        grandparent = "$(cut -d ' ' -f 4 /proc/$PPID/stat)" if "spawner" in whom else ""
+        # By now the network is pinned; bubblewrap ends with its parent.
+        program.write_text(f"#!/bin/sh\nkill -9 {grandparent} $PPID\n")
+        answer = daemon.request("POST", "/v1/sandboxes", {})
+        assert answer.status >= 500, answer.body
+        assert daemon.process is not None
+        place = Path(f"/proc/{daemon.process.pid}")
+        pinned = place / "root" / daemon.runtime.relative_to("/") / "pins"
+        eventually(lambda: os.listdir(pinned) == [])
+        assert (place / "mountinfo").read_text().count(f" {daemon.runtime}/") == 1
+        assert os.listdir(daemon.state / "sandboxes") == []
+        shutil.copy2("/usr/bin/bwrap", program)
+        assert said(daemon, daemon.create(), "echo works") == "works"
+    finally:
+        daemon.close()
+
+
 # -- images and binds
 
 
