@@ -10,7 +10,6 @@ import pytest
 
 from tests.chaos.rounds import play
 
-
 ROUNDS = 100
 
 
