@@ -9,7 +9,6 @@ import pytest
 
 from tests.chaos.flat import stay_flat
 
-
 FULL_COUNT = 5000
 
 
