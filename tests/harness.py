@@ -96,6 +96,8 @@ class Daemon:
         self.runtime.chmod(0o755)
         self.socket = str(self.runtime / "s.sock")
         self.environment = environment
+        # Every uid of the host may connect; each start makes the socket anew.
+        self.is_open_to_all = False
         self.process: subprocess.Popen[bytes] | None = None
         self.log = self.state.parent / f"{self.state.name}.log"
 
@@ -121,6 +123,8 @@ class Daemon:
                     env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 )  # fmt: skip
             self._await_ready(notify)
+        if self.is_open_to_all:
+            os.chmod(self.socket, 0o666)  # noqa: S103
 
     def _await_ready(self, notify: socket.socket) -> None:
         assert self.process is not None

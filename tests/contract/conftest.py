@@ -35,6 +35,7 @@ def daemon(scheme: str) -> Iterator[Daemon]:
     }
     with running_daemon(**settings) as running:
         # For the tests of other uids' callers.
+        running.is_open_to_all = True
         os.chmod(running.socket, 0o666)  # noqa: S103
         yield running
 
