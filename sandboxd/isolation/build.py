@@ -8,6 +8,7 @@ uts namespaces around a holder that only waits until they are pinned.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -49,16 +50,35 @@ def build(spec: dict[str, Any]) -> None:
             network.enter_new(loopback=spec["network"] == "loopback")
             pins.pin("/proc/self/ns/net", directory, pins.NET)
         if pins.MNT in wanted:
-            with _held_root(spec) as pid:
-                for kind in wanted:
-                    if kind != pins.NET:
-                        pins.pin(f"/proc/{pid}/ns/{kind}", directory, kind)
+            _pin_root(spec)
             # Ours from here to our end.
             mounts.join(directory, [pins.IPC])
             ipc.bound()
     except BaseException:
         pins.remove(directory)
         raise
+
+
+def _pin_root(spec: dict[str, Any]) -> None:
+    """Make a root and pin its namespaces.
+
+    A mount namespace can only be pinned from an older one, so that there are no loops, and from
+    Linux 6.18 on each processor numbers its new ones by itself: one made beside us may count as
+    older than our own. Where it does, another processor makes the next.
+    """
+    kinds = [kind for kind in spec["pins"] if kind != pins.NET]
+    for processor in (None, *os.sched_getaffinity(0)):
+        try:
+            with _held_root(spec, processor) as pid:
+                # The only one that can fail like this comes first.
+                for kind in sorted(kinds, key=lambda kind: kind != pins.MNT):
+                    pins.pin(f"/proc/{pid}/ns/{kind}", spec["pins_directory"], kind)
+            return
+        except OSError as exc:
+            if exc.errno != errno.EINVAL:
+                raise
+            os.unlink(os.path.join(spec["pins_directory"], pins.MNT))
+    raise BuildFailed("cannot pin a mount namespace: none counts as newer than sandboxd's own")
 
 
 def try_out(spec: dict[str, Any]) -> None:
@@ -111,8 +131,11 @@ def _in_child(work: Callable[[], None], what: str) -> None:
 
 
 @contextmanager
-def _held_root(spec: dict[str, Any]) -> Iterator[int]:
-    """The pid of a process in the complete root, as long as the context."""
+def _held_root(spec: dict[str, Any], processor: int | None) -> Iterator[int]:
+    """The pid of a process in the complete root, as long as the context.
+
+    processor: the only one that may make it; None = any.
+    """
     program = next((path for path in bubblewrap.PROGRAMS if os.path.exists(path)), None)
     if program is None:
         raise NoBubblewrap("bubblewrap (bwrap) is not installed")
@@ -126,7 +149,7 @@ def _held_root(spec: dict[str, Any]) -> Iterator[int]:
     if pid == 0:
         stdio = (hold_read, ready_write, error_write)
         _become_bubblewrap(argv, _shared(spec, root), os.path.dirname(spec["pins_directory"]),
-                           stdio=stdio, info_fd=info_write)  # fmt: skip
+                           stdio=stdio, info_fd=info_write, processor=processor)  # fmt: skip
     for fd in (hold_read, ready_write, error_write, info_write):
         os.close(fd)
     try:
@@ -155,8 +178,11 @@ def _become_bubblewrap(
     *,
     stdio: tuple[int, int, int],
     info_fd: int,
+    processor: int | None,
 ) -> NoReturn:
     try:
+        if processor is not None:
+            os.sched_setaffinity(0, {processor})
         for number in signal.valid_signals():
             if number not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(number, signal.SIG_DFL)

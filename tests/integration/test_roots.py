@@ -329,3 +329,22 @@ def test_a_bubblewrap_that_does_not_work_is_named() -> None:
         daemon.release(made["id"])
     finally:
         daemon.close()
+
+
+@pytest.mark.parametrize("processor", sorted(os.sched_getaffinity(0))[:2])
+def test_a_daemon_in_a_mount_namespace_of_its_own_makes_every_root(processor: int) -> None:
+    """Since Linux 6.18 one made on another processor may count as older than the daemon's."""
+    everywhere = ",".join(map(str, os.sched_getaffinity(0)))
+    daemon = Daemon(**MEMORY)
+    try:
+        daemon.start(prefix=[
+            "taskset", "--cpu-list", str(processor),
+            "unshare", "--mount", "--propagation", "private",
+            "taskset", "--cpu-list", everywhere,
+        ])  # fmt: skip
+        for _ in range(12):
+            sandbox = daemon.create(isolation="standard")
+            assert said(daemon, sandbox, "echo in") == "in"
+            daemon.release(sandbox["id"])
+    finally:
+        daemon.close()

@@ -10,5 +10,5 @@ from sandboxd.isolation import bubblewrap, build
 
 def test_a_host_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "PROGRAMS", ("/nonexistent/bwrap",))
-    with pytest.raises(build.NoBubblewrap, match="not installed"), build._held_root({}):
+    with pytest.raises(build.NoBubblewrap, match="not installed"), build._held_root({}, None):
         raise AssertionError("there is none")
