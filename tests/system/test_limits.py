@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ PROPERTIES = (
 )  # fmt: skip
 
 
+def disk_of(path: Path) -> str:
+    """The disk that a file system is on, as the host's own tool says."""
+    source = subprocess.run(
+        ["findmnt", "--noheadings", "--output", "SOURCE", "--target", str(path)],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout.strip()  # fmt: skip
+    return os.path.realpath(source)
+
+
 def assert_limits(unit: str, state: Path) -> None:
     shown = host.show(unit, *PROPERTIES)
     assert shown["MemoryMax"] == str(192 << 20)
@@ -32,14 +42,17 @@ def assert_limits(unit: str, state: Path) -> None:
     assert shown["CPUQuotaPerSecUSec"] == "750ms"
     # One more for the shim, which lives among them.
     assert shown["TasksMax"] == "49"
-    assert shown["IOReadBandwidthMax"] == f"{state} {30 << 20}"
-    assert shown["IOWriteBandwidthMax"] == f"{state} {20 << 20}"
+    disk = disk_of(state)
+    assert shown["IOReadBandwidthMax"] == f"{disk} {30 << 20}"
+    assert shown["IOWriteBandwidthMax"] == f"{disk} {20 << 20}"
     assert host.attribute(unit, "memory.max") == str(192 << 20)
     assert host.attribute(unit, "memory.swap.max") == "0"
     assert host.attribute(unit, "pids.max") == "49"
     quota, period = map(int, host.attribute(unit, "cpu.max").split())
     assert quota / period == pytest.approx(0.75, rel=0.01)
-    assert f"rbps={30 << 20} wbps={20 << 20}" in host.attribute(unit, "io.max")
+    number = os.stat(disk).st_rdev
+    line = f"{os.major(number)}:{os.minor(number)} rbps={30 << 20} wbps={20 << 20}"
+    assert line in host.attribute(unit, "io.max")
 
 
 @pytest.mark.parametrize("sandbox", [LIMITS], indirect=True)
