@@ -41,10 +41,10 @@ NETWORK = (
     attempt("ask systemd for a scope",
             "output('systemd-run', '--no-ask-password', '--quiet', '--scope', '--', 'true')",
             _REFUSED_OR_ABSENT, needs="has_systemd"),
-    attempt("ask systemd to stop a unit",
+    attempt("ask systemd to change a unit",
             "output('busctl', '--system', 'call', 'org.freedesktop.systemd1',"
             " '/org/freedesktop/systemd1', 'org.freedesktop.systemd1.Manager', 'ResetFailedUnit',"
-            " 's', 'sandboxd.slice')", _REFUSED_OR_ABSENT, needs="has_systemd"),
+            " 's', 'dbus.service')", _REFUSED_OR_ABSENT, needs="has_systemd"),
     # -- its network
     attempt("an abstract socket of the host's", f"connect({_STREAM}, '\\0' + facts['abstract'])",
             "ECONNREFUSED", on_host_network="open"),

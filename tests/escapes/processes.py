@@ -104,7 +104,8 @@ PROCESSES = (
     attempt("a program with a file capability", _CAPABLE_PROGRAM, "EPERM|hidden"),
     attempt("sudo", "output('sudo', '-n', 'true')", "refused", needs="has_sudo"),
     attempt("mount as a user", "output('mount', '-t', 'tmpfs', 'none', '/mnt')", "refused"),
-    attempt("be spared by the OOM killer", "open('/proc/self/oom_score_adj', 'w').write('-1')",
+    attempt("be spared by the OOM killer",
+            "os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1')",
             _NO_RIGHTS, needs="has_resource"),
     attempt("more open files than allowed",
             "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
