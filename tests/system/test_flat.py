@@ -18,4 +18,4 @@ def test_a_daemon_stays_flat_under_systemd(
 ) -> None:
     count = soak_count(FULL_COUNT)
     # Emulated, each takes a second: a short run does with fewer.
-    stay_flat("required", count if count >= FULL_COUNT else min(count, 150))
+    stay_flat("required", count if count >= FULL_COUNT else min(count, 100))
