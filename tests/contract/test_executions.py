@@ -104,7 +104,8 @@ def test_the_server_s_own_environment_stays_outside(
 ) -> None:
     inside = daemon.execute(sandbox["id"], ["env"])["stdout"].splitlines()
     names = {line.split("=", 1)[0] for line in inside}
-    hints = HINTS if scheme == "rlimit" else set()
+    # Where a runtime cannot read its cgroup: there is none, or a root of its own without /sys.
+    hints = set() if scheme == "systemd" and sandbox["isolation"] == "basic" else HINTS
     assert names == {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR"} | hints
     assert "LANG=C.UTF-8" in inside
 
