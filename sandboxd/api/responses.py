@@ -38,6 +38,7 @@ STATUS: Mapping[type[errors.SandboxdError], int] = {
     errors.OperationTimedOut: 504,
     errors.DiskQuotaExceeded: 507,
 }
+_SMALL_BYTES = 64 * 1024
 # How soon a client may try again; a release is what frees capacity, so there is no better guess.
 _RETRY_AFTER_SECONDS = 5
 _JSON = "application/json"
@@ -69,8 +70,9 @@ class Sent:
         """As HTTP."""
         if not self.body:
             return web.Response(status=self.status, headers=self.headers)
-        # A file, of which the transport gets a piece when it has room for it.
-        body = io.BytesIO(self.body)
+        # A large one as a file, of which the transport gets a piece when it has room for it. Not
+        # all: aiohttp 3.11 reads files in a thread, and a connection that ends would lose it.
+        body = self.body if len(self.body) <= _SMALL_BYTES else io.BytesIO(self.body)
         return web.Response(status=self.status, body=body, content_type=_JSON, headers=self.headers)
 
 
