@@ -43,6 +43,7 @@ TEST_LIBRARIES = (
     Library("hypothesis", (6, 130), "python3-hypothesis"),
     Library("pytest", (8, 3), "python3-pytest"),
     Library("pytest-timeout", (2, 3), "python3-pytest-timeout"),
+    Library("pytest-xdist", (3, 6), "python3-pytest-xdist"),
 )
 # Program -> Debian package. Without bubblewrap a daemon of root's has no isolation level standard.
 RUN_PROGRAMS = {"bwrap": "bubblewrap"}

@@ -22,6 +22,7 @@ PACKAGES = (
     "python3-aiohttp",
     "python3-pytest",
     "python3-pytest-timeout",
+    "python3-pytest-xdist",
     "python3-hypothesis",
     "bubblewrap",
     "procps",
@@ -31,6 +32,10 @@ PACKAGES = (
     "e2fsprogs",
     "quota",
     "curl",
+    "dmsetup",
+    "apparmor",  # the parser of the package's profile
+    "autopkgtest",
+    "init-system-helpers",
     "busybox-static",  # the initial RAM disk's only program
 )
 PATHS_LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")

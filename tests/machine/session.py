@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One command in a machine of its own: boot, copy in, run, save what it left, stop."""
+"""Commands in a machine of their own: boot, copy in, run, save what they left, stop."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ _JOURNAL = ["journalctl", "--no-pager", "--output=short-monotonic"]
 class Job:
     """What to run and where its results go."""
 
-    argv: list[str]
+    commands: list[list[str]]
     source: Path
     output: Path
     seconds: float
@@ -36,11 +37,19 @@ class Job:
     kernel_arguments: tuple[str, ...]
 
 
-def run(job: Job) -> int:
-    """Run it and return the command's exit status. Raises MachineError when there is none."""
+def run(job: Job) -> list[int]:
+    """Run its commands in turn, `seconds` in all, and return their exit statuses.
+
+    Raises MachineError when there are none.
+    """
     with _booted(job) as machine:
+        deadline = time.monotonic() + job.seconds
+        statuses = []
         try:
-            return machine.run(job.argv, job.environment, seconds=job.seconds)
+            for argv in job.commands:
+                left = deadline - time.monotonic()
+                statuses.append(machine.run(argv, job.environment, seconds=left))
+            return statuses
         finally:
             _save(machine, job.output)
 

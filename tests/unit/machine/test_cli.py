@@ -15,9 +15,9 @@ from tests.machine.machine import Machine
 def job(monkeypatch: pytest.MonkeyPatch) -> list[session.Job]:
     jobs: list[session.Job] = []
 
-    def run(job: session.Job) -> int:
+    def run(job: session.Job) -> list[int]:
         jobs.append(job)
-        return 5
+        return [5 for _ in job.commands]
 
     monkeypatch.setattr(session, "run", run)
     return jobs
@@ -25,23 +25,37 @@ def job(monkeypatch: pytest.MonkeyPatch) -> list[session.Job]:
 
 def test_the_commands_status_is_returned(job: list[session.Job]) -> None:
     assert cli.main(["run", "--legacy", "--timeout", "7", "--", "sh", "-c", "exit 5"]) == 5
-    assert job[0].argv == ["sh", "-c", "exit 5"]
+    assert job[0].commands == [["sh", "-c", "exit 5"]]
     assert job[0].seconds == 7
     assert "systemd.unified_cgroup_hierarchy=0" in job[0].kernel_arguments
 
 
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [([0, 0], 0), ([0, 1], 1), ([1, 0], 1), ([5, 0], 0), ([5, 1], 1), ([5, 5], 5)],
+)
+def test_each_run_counts_and_one_may_have_no_tests(
+    monkeypatch: pytest.MonkeyPatch, statuses: list[int], status: int
+) -> None:
+    monkeypatch.setattr(session, "run", lambda job: statuses)
+    assert cli.main(["test"]) == status
+
+
 def test_unknown_arguments_of_test_are_pytests(job: list[session.Job]) -> None:
     cli.main(["test", "--env", "A=B=C", "-k", "oom and not slow", "-x", "--", "--timeout=9"])
+    system, contract = job[0].commands
     # Behind the default ones: the last -k is the one that counts.
-    assert job[0].argv[-4:] == ["-k", "oom and not slow", "-x", "--timeout=9"]
-    assert "tests/system" in job[0].argv
+    assert system[-4:] == contract[-4:] == ["-k", "oom and not slow", "-x", "--timeout=9"]
+    assert "tests/system" in system
+    assert "tests/contract" in contract
     assert job[0].environment["A"] == "B=C"
     assert job[0].environment["SANDBOXD_TEST_STRICT"] == "1"
 
 
 def test_a_named_path_takes_the_place_of_all_system_tests(job: list[session.Job]) -> None:
     cli.main(["test", "tests/unit/test_layers.py::test_x"])
-    assert [each for each in job[0].argv if each.startswith("tests/")] == [
+    (command,) = job[0].commands
+    assert [each for each in command if each.startswith("tests/")] == [
         "tests/unit/test_layers.py::test_x"
     ]
 
