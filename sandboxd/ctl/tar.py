@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories as tar streams, both ways. What comes out of a sandbox is hostile: names that lead
-elsewhere are refused, and no link is made before all files are written."""
+elsewhere are refused, and nothing is written through a link."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import stat
 import tarfile
 from collections.abc import Iterator
 
+from sandboxd.ctl.below import Below
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.show import printable
 from sandboxd.errors import InvalidRequest
@@ -77,16 +78,17 @@ class _Reader:
 
 def unpack(pieces: Iterator[bytes], directory: str) -> None:
     """Write what a tar stream holds below `directory`. Raises InvalidRequest."""
+    below = Below(directory)
     links: list[tuple[str, str]] = []
     try:
         # tarfile reads in blocks of its own and so may be given less than it asked for.
         with tarfile.open(fileobj=_Reader(pieces), mode="r|") as archive:  # type: ignore[call-overload]
             for member in archive:
-                path = os.path.join(directory, inner_path(member.name))
+                path = inner_path(member.name)
                 if member.isdir():
-                    os.makedirs(path, exist_ok=True)
+                    below.make_directory(path)
                 elif member.isreg():
-                    _unpack_file(archive, member, path)
+                    _unpack_file(archive, member, below.new_file(path, member.mode & 0o777))
                 elif member.issym():
                     links.append((path, member.linkname))
                 else:
@@ -94,7 +96,10 @@ def unpack(pieces: Iterator[bytes], directory: str) -> None:
     except tarfile.TarError as exc:
         raise InvalidRequest(f"cannot unpack what the sandbox sent: {exc}") from exc
     for path, target in links:
-        _unpack_link(directory, path, target)
+        if stays_inside(path, target):
+            below.link(path, target)
+        else:
+            say(f"leaving out the link {printable(path)}: it leads to {printable(target)}")
 
 
 def inner_path(name: str) -> str:
@@ -102,27 +107,23 @@ def inner_path(name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise InvalidRequest(f"cannot unpack {printable(name)!r}: it leads out of the directory")
-    return os.path.join("", *parts)
+    return "/".join(parts)
 
 
-def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    if os.path.lexists(path):
-        os.unlink(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+def stays_inside(path: str, target: str) -> bool:
+    """Whether a link at `path` leads to a place inside, whatever other such links there are.
+
+    A `..` behind a name could be one behind another link, which the text of it does not tell.
+    """
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    is_plain = ".." not in parts[ups:] and "\0" not in target
+    return is_plain and not target.startswith("/") and ups <= path.count("/")
+
+
+def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, descriptor: int) -> None:
     source = archive.extractfile(member)
     assert source is not None
-    with open(os.open(path, flags, member.mode & 0o777), "wb") as file:
+    with open(descriptor, "wb") as file:
         while piece := source.read(_PIECE_BYTES):
             file.write(piece)
-
-
-def _unpack_link(directory: str, path: str, target: str) -> None:
-    ends_at = os.path.normpath(os.path.join(os.path.dirname(path), target))
-    if os.path.isabs(target) or os.path.commonpath([directory, ends_at]) != directory:
-        say(f"leaving out the link {printable(path)}: it leads to {printable(target)}")
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    if os.path.lexists(path):
-        os.unlink(path)
-    os.symlink(target, path)

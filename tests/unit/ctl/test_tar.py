@@ -92,6 +92,49 @@ def test_no_link_of_the_archive_is_ever_written_through(tmp_path: Path) -> None:
     assert (target / "out/file").stat().st_mode & 0o7000 == 0
 
 
+@pytest.mark.parametrize("name", ["up/file", "up", "a/up/new/file"])
+def test_no_link_that_was_there_before_is_written_through(tmp_path: Path, name: str) -> None:
+    target, outside = tmp_path / "target", tmp_path / "outside"
+    for directory in (target, outside, target / "a"):
+        directory.mkdir()
+    for link in (target / "up", target / "a/up"):
+        link.symlink_to(outside)
+    kinds = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
+    for kind in kinds if "/" in name else (tarfile.DIRTYPE,):
+        with pytest.raises(InvalidRequest, match="symbolic link"):
+            unpack(pieces(archive((member(name, kind, "x"), b""))), str(target))
+    assert list(outside.iterdir()) == []
+
+
+def test_the_directory_itself_may_not_have_become_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "target").symlink_to(outside)
+    with pytest.raises(InvalidRequest, match="symbolic link"):
+        unpack(pieces(archive((member("file"), b"x"))), str(tmp_path / "target"))
+    assert list(outside.iterdir()) == []
+
+
+def test_links_that_lead_out_together_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "outer/target"
+    target.mkdir(parents=True)
+    evil = archive(
+        (member("a/b/c", tarfile.DIRTYPE), b""),
+        (member("a/b/c/top", tarfile.SYMTYPE, "../../.."), b""),
+        # By its text it ends at a/b; by the kernel's reading two above the target.
+        (member("out", tarfile.SYMTYPE, "a/b/c/top/../.."), b""),
+        (member("later/x/y", tarfile.SYMTYPE, "../../a/b"), b""),
+    )
+    unpack(pieces(evil), str(target))
+    assert "out" in capsys.readouterr().err
+    for parent, directories, files in os.walk(target):
+        for name in (*directories, *files):
+            assert Path(parent, name).resolve().is_relative_to(target)
+    assert (target / "later/x/y").resolve() == target / "a/b"
+
+
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot unpack"):
         unpack(pieces(b"x" * 2000), str(tmp_path))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes below one directory of the caller's, and never through a symbolic link in it: that may be
+what an earlier copy out of the same sandbox left there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sandboxd.ctl.show import printable
+from sandboxd.errors import InvalidRequest
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Below:
+    """Paths are relative, without `..`; what is missing above them is made."""
+
+    def __init__(self, directory: str) -> None:
+        self._root = directory
+
+    def make_directory(self, path: str) -> None:
+        """Fine where it is one already."""
+        with self._opened(path.split("/") if path else []):
+            pass
+
+    def new_file(self, path: str, mode: int) -> int:
+        """A descriptor of a new file, in the place of whatever was there; no directory."""
+        with self._parent(path) as (parent, name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
+            return os.open(name, _NEW_FILE, mode, dir_fd=parent)
+
+    def link(self, path: str, target: str) -> None:
+        """A symbolic link in the place of whatever was there; no directory."""
+        with self._parent(path) as (parent, name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
+            os.symlink(target, name, dir_fd=parent)
+
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        *above, name = path.split("/")
+        with self._opened(above) as parent:
+            yield parent, name
+
+    @contextmanager
+    def _opened(self, parts: list[str]) -> Iterator[int]:
+        """Step by step: the kernel follows links in all of a path but its last part (open(2))."""
+        place = self._root
+        here = _enter(self._root, place, None)
+        try:
+            for part in parts:
+                place = os.path.join(place, part)
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=here)
+                below = _enter(part, place, here)
+                os.close(here)
+                here = below
+            yield here
+        finally:
+            os.close(here)
+
+
+def _enter(name: str, place: str, above: int | None) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=above)
+    except OSError as exc:
+        # ENOTDIR by Linux and ELOOP by the man page: O_NOFOLLOW with O_DIRECTORY (open(2)).
+        is_link = exc.errno in {errno.ELOOP, errno.ENOTDIR} and os.path.islink(place)
+        if not is_link:
+            raise
+        raise InvalidRequest(
+            f"cannot write below {printable(place)!r}: it is a symbolic link",
+            hint="remove it, or copy to another directory",
+        ) from exc
