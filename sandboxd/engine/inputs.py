@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from sandboxd.engine.executions import wait_finished
@@ -14,24 +15,68 @@ from sandboxd.ports import Input, Shim
 
 # How long after its input broke an execution may take to be known as ended.
 _END_SECONDS = 1.0
+# A sender that has nothing to send for so long, such as a person who thinks, lets others send.
+_QUIET_SECONDS = 5.0
 
 
 async def write(running: LiveExecution, chunks: AsyncIterator[bytes], progress: Progress) -> None:
-    """Write all chunks without anybody else's in between; waits while the program does not read.
+    """Write all chunks; waits while the program does not read.
 
+    Nobody else's come in between, unless for _QUIET_SECONDS there is nothing to write.
     progress: what the program can no longer miss, also after an error.
     Raises ExecutionFinished, StdinClosed.
     """
-    async with running.input_turn:
-        target = await _open(running)
-        try:
-            async for chunk in chunks:
-                await _write(target, chunk, progress)
-        except StdinClosed:
-            # The end of the execution may be what broke it, and be known a moment later.
-            await wait_finished(running, _END_SECONDS)
-            _shim(running)
-            raise
+    async with _Coming(chunks) as coming:
+        while not coming.is_over:
+            async with running.input_turn:
+                target = await _open(running)
+                try:
+                    while (chunk := await coming.next(_QUIET_SECONDS)) is not None:
+                        await _write(target, chunk, progress)
+                except StdinClosed:
+                    # The end of the execution may be what broke it, and be known a moment later.
+                    await wait_finished(running, _END_SECONDS)
+                    _shim(running)
+                    raise
+            await coming.wait()
+
+
+class _Coming:
+    """Chunks that come when they will: one that takes long is waited for again, not broken off."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._next: asyncio.Future[bytes | None] | None = None
+        self.is_over = False
+
+    async def __aenter__(self) -> _Coming:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+
+    async def next(self, seconds: float) -> bytes | None:
+        """The next chunk; None at the end, or when none came within `seconds`."""
+        coming = self._ask()
+        await asyncio.wait([coming], timeout=seconds)
+        if not coming.done():
+            return None
+        self._next = None
+        chunk = coming.result()
+        self.is_over = chunk is None
+        return chunk
+
+    async def wait(self) -> None:
+        """Return once there is a next chunk, or the end is known."""
+        if not self.is_over:
+            await asyncio.wait([self._ask()])
+
+    def _ask(self) -> asyncio.Future[bytes | None]:
+        if self._next is None:
+            self._next = asyncio.ensure_future(anext(self._chunks, None))
+        return self._next
 
 
 async def close(running: LiveExecution) -> None:

@@ -35,6 +35,13 @@ class Running:
 
         await self.engine.write_input(ME, self.ref, self.id, given(), progress or Progress())
 
+    async def write_as_it_comes(self, coming: asyncio.Queue[bytes | None]) -> None:
+        async def given() -> AsyncIterator[bytes]:
+            while (chunk := await coming.get()) is not None:
+                yield chunk
+
+        await self.engine.write_input(ME, self.ref, self.id, given(), Progress())
+
     async def close(self) -> None:
         await self.engine.close_input(ME, self.ref, self.id)
 
@@ -68,6 +75,35 @@ async def test_one_writer_is_done_before_the_next_and_the_end_comes_last() -> No
         await it.close()
         with pytest.raises(StdinClosed):
             await it.write(b"late")
+
+
+async def test_a_writer_with_nothing_to_write_lets_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandboxd.engine.inputs._QUIET_SECONDS", 0.01)
+    async with running() as it, asyncio.timeout(10):
+        coming: asyncio.Queue[bytes | None] = asyncio.Queue()
+        slow = asyncio.create_task(it.write_as_it_comes(coming))
+        coming.put_nowait(b"aaa")
+        await asyncio.sleep(0)
+        await it.write(b"bbb")
+        assert it.stdin.taken == b"aaabbb"
+        coming.put_nowait(b"ccc")
+        coming.put_nowait(None)
+        await slow
+        assert it.stdin.taken == b"aaabbbccc"
+        # One that is closed over goes for nothing, and is told so.
+        late = asyncio.create_task(it.write_as_it_comes(coming))
+        await it.close()
+        coming.put_nowait(b"ddd")
+        with pytest.raises(StdinClosed):
+            await late
+        # And one that leaves while it has nothing to write leaves nothing.
+        leaving = asyncio.create_task(it.write_as_it_comes(coming))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises((asyncio.CancelledError, StdinClosed)):
+            await leaving
 
 
 async def test_a_writer_that_leaves_gives_its_turn_up() -> None:
