@@ -16,7 +16,7 @@ from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE
 from sandboxd.ctl import exits
 from sandboxd.errors import SandboxdError
 
-# Command, and what it does; each is a module of its name in ctl/commands.
+# Command, and what it does; each is a module of its name, with _ for -, in ctl/commands.
 COMMANDS = {
     "run": "run one command in a sandbox of its own",
     "create": "create a sandbox",
@@ -37,9 +37,12 @@ COMMANDS = {
     "drain": "have the host take no new work; what runs goes on",
     "undrain": "have the host take work again",
     "doctor": "say what this host can enforce, by whom, and what is missing",
+    "render-units": "write the systemd units of the service, for a host without the package",
 }
 # Commands that end with another one's command line.
 WITH_PAYLOAD = frozenset({"run", "exec"})
+# Commands that need no daemon, and so no socket.
+WITHOUT_DAEMON = frozenset({"render-units"})
 
 
 class CommandModule(Protocol):
@@ -63,7 +66,8 @@ class _Parser(argparse.ArgumentParser):
 
 def command_module(name: str) -> CommandModule:
     """The module of a command."""
-    return cast(CommandModule, importlib.import_module(f"sandboxd.ctl.commands.{name}"))
+    module = importlib.import_module(f"sandboxd.ctl.commands.{name.replace('-', '_')}")
+    return cast(CommandModule, module)
 
 
 def command_parser(name: str, *, with_payload: bool = True) -> argparse.ArgumentParser:
@@ -74,10 +78,11 @@ def command_parser(name: str, *, with_payload: bool = True) -> argparse.Argument
     text = COMMANDS[name]
     parser = _Parser(prog=f"sandboxctl {name}", description=f"{text[0].upper()}{text[1:]}.")
     parser.set_defaults(command=name)
-    parser.add_argument(
-        "--socket", metavar="PATH",
-        help=f"the daemon's socket (default: ${SOCKET_VARIABLE}, or {DEFAULT_SOCKET})",
-    )  # fmt: skip
+    if name not in WITHOUT_DAEMON:
+        parser.add_argument(
+            "--socket", metavar="PATH",
+            help=f"the daemon's socket (default: ${SOCKET_VARIABLE}, or {DEFAULT_SOCKET})",
+        )  # fmt: skip
     command_module(name).configure(parser)
     if name in WITH_PAYLOAD and with_payload:
         text = "the program to run; put -- before it"

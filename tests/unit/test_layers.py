@@ -65,17 +65,18 @@ LAYERS = {
     "config": Layer(("config",), ("values", "decisions", "wire")),
     "api": Layer(("api",), ("values", "decisions", "engine", "wire")),
     "client": Layer(("client",), ("values",)),
-    # The CLI can do nothing that the API does not offer.
-    "ctl": Layer(("ctl",), ("values", "client")),
+    "units": Layer(("units",), ("values",)),
+    # The CLI can do nothing that the API does not offer, but for writing files that need no daemon.
+    "ctl": Layer(("ctl",), ("values", "client", "units")),
 }
-# Imports all and is imported by none.
+# Imports all and is imported by none but the program that starts it.
 WIRING = "daemon"
 
 # Distributions, and the only places that may import them.
 THIRD_PARTY = {
     "aiohttp": ("api", "daemon"),
     "dbus_fast": ("systemd",),
-    "jinja2": ("report",),
+    "jinja2": ("report", "units"),
     "prometheus_client": ("api",),
     # Records on disk are an edge, too.
     "pydantic": ("api", "config", "store", "wire"),
@@ -170,7 +171,7 @@ def is_below(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def layer_of(module: str) -> str | None:
-    if is_below(module, (WIRING,)):
+    if is_below(module, (WIRING, "__main__")):
         return WIRING
     return next((name for name, row in LAYERS.items() if is_below(module, row.modules)), None)
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from sandboxd.ctl import limits
-from sandboxd.ctl.main import COMMANDS, command_module, parse
+from sandboxd.ctl.main import COMMANDS, WITHOUT_DAEMON, command_module, parse
 
 
 def test_every_command_has_its_module_and_every_module_its_command() -> None:
     folder = Path(__file__).parents[3] / "sandboxd" / "ctl" / "commands"
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(COMMANDS)
+    modules = {path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")}
+    assert modules == set(COMMANDS)
     for name in COMMANDS:
         module = command_module(name)
         assert callable(module.configure)
@@ -25,7 +26,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as ended:
         parse([name, "--help"])
     assert ended.value.code == 0
-    assert "--socket" in capsys.readouterr().out
+    assert ("--socket" in capsys.readouterr().out) == (name not in WITHOUT_DAEMON)
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
