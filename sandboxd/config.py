@@ -164,7 +164,7 @@ class Config(BaseModel):
         return LimitPolicy(defaults, {k: v for k, v in maxima.items() if v is not None})
 
 
-def parse_arguments(argv: list[str]) -> argparse.Namespace:
+def argument_parser() -> argparse.ArgumentParser:
     """The command line of `sandboxd`."""
     parser = argparse.ArgumentParser(
         prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl."
@@ -191,7 +191,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--stop-all", action="store_true",
         help="serve nothing: end all work of a stopped daemon on this state directory, then exit",
     )  # fmt: skip
-    return parser.parse_args(argv)
+    return parser
 
 
 def load(path: str | None, environment: Mapping[str, str]) -> Config:

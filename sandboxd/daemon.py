@@ -74,7 +74,7 @@ class SystemClock:
 
 def main() -> None:
     """Entry point of `sandboxd`."""
-    arguments = config.parse_arguments(sys.argv[1:])
+    arguments = config.argument_parser().parse_args(sys.argv[1:])
     _give_memory_back()
     _raise_descriptor_limit()
     journal.set_up(os.environ)

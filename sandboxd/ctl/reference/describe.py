@@ -30,7 +30,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of sandboxctl."""
+    """One command of sandboxctl, or another program."""
 
     name: str
     summary: str
@@ -50,10 +50,11 @@ class Command:
 
 def describe() -> list[Command]:
     """All commands, in the order of --help."""
-    return [_command(name, command_parser(name)) for name in COMMANDS]
+    return [of_parser(name, COMMANDS[name], command_parser(name)) for name in COMMANDS]
 
 
-def _command(name: str, parser: argparse.ArgumentParser) -> Command:
+def of_parser(name: str, summary: str, parser: argparse.ArgumentParser) -> Command:
+    """What a parser takes."""
     options, arguments = [], []
     for action in parser._actions:
         if action.help == argparse.SUPPRESS:
@@ -65,7 +66,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> Command:
         else:
             shown = str(action.metavar or action.dest)
             arguments.append(Argument(shown, _usage(shown, action.nargs), text))
-    return Command(name, COMMANDS[name], tuple(options), tuple(arguments))
+    return Command(name, summary, tuple(options), tuple(arguments))
 
 
 def _option(action: argparse.Action, text: str) -> Option:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from sandboxd import __version__
 from sandboxd.ctl import exits
 from sandboxd.ctl.reference.describe import Command, Option
+from sandboxd.ctl.reference.roff import page, terms, text
 
 _EXITS = (
     ("0 and others", "the exit code of the program, where it ran to an end"),
@@ -31,56 +29,30 @@ def pages(commands: list[Command]) -> dict[str, str]:
 
 def _main_page(commands: list[Command]) -> str:
     listed = [(f"sandboxctl-{command.name}(1)", command.summary) for command in commands]
-    return _page(
-        "sandboxctl", "run commands under kernel-held limits by sandboxd",
+    return page(
+        "sandboxctl", 1, "run commands under kernel-held limits by sandboxd",
         [r"\fBsandboxctl\fR \fICOMMAND\fR [\fIOPTIONS\fR]"],
-        [("COMMANDS", _terms(listed)), ("EXIT STATUS", _terms(_EXITS)),
-         ("ENVIRONMENT", _terms(_ENVIRONMENT))],
+        [("COMMANDS", terms(listed)), ("EXIT STATUS", terms(_EXITS)),
+         ("ENVIRONMENT", terms(_ENVIRONMENT))],
     )  # fmt: skip
 
 
 def _command_page(command: Command) -> str:
     words = [argument.usage for argument in command.arguments]
-    synopsis = rf"\fBsandboxctl {_text(command.name)}\fR [\fIOPTIONS\fR]"
-    synopsis = " ".join([synopsis, *(rf"\fI{_text(word)}\fR" for word in words)])
+    synopsis = rf"\fBsandboxctl {text(command.name)}\fR [\fIOPTIONS\fR]"
+    synopsis = " ".join([synopsis, *(rf"\fI{text(word)}\fR" for word in words)])
     sections = []
     if command.arguments:
-        terms = [(argument.name, argument.help) for argument in command.arguments]
-        sections.append(("ARGUMENTS", _terms(terms)))
+        arguments = [(argument.name, argument.help) for argument in command.arguments]
+        sections.append(("ARGUMENTS", terms(arguments)))
     options = [(_flags(option), option.help) for option in command.options]
-    sections.append(("OPTIONS", _terms(options)))
+    sections.append(("OPTIONS", terms(options)))
     if command.takes_program:
-        sections.append(("EXIT STATUS", _terms(_EXITS)))
+        sections.append(("EXIT STATUS", terms(_EXITS)))
     sections.append(("SEE ALSO", ["sandboxctl(1)"]))
-    return _page(f"sandboxctl-{command.name}", command.summary, [synopsis], sections)
-
-
-def _page(
-    name: str, summary: str, synopsis: list[str], sections: Iterable[tuple[str, list[str]]]
-) -> str:
-    lines = [
-        f'.TH "{_text(name.upper())}" "1" "" "sandboxd {__version__}" "sandboxd"',
-        ".SH NAME", rf"{_text(name)} \- {_text(summary)}",
-        ".SH SYNOPSIS", *synopsis,
-    ]  # fmt: skip
-    for title, body in sections:
-        lines += [f".SH {title}", *body]
-    return "\n".join([*lines, ""])
-
-
-def _terms(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    lines = []
-    for term, text in pairs:
-        lines += [".TP", rf"\fB{_text(term)}\fR", _text(text) or r"\&"]
-    return lines
+    return page(f"sandboxctl-{command.name}", 1, command.summary, [synopsis], sections)
 
 
 def _flags(option: Option) -> str:
     flags = ", ".join(option.flags)
     return f"{flags} {option.metavar}".rstrip()
-
-
-def _text(text: str) -> str:
-    """Plain text, with nothing that troff would obey."""
-    text = text.replace("\\", r"\(rs").replace("-", r"\-").replace("\n", " ")
-    return rf"\&{text}" if text.startswith((".", "'")) else text
