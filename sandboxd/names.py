@@ -48,6 +48,11 @@ class UnitNames:
         return cls(SERVICE_STEM if is_service else f"{SERVICE_STEM}_{instance_id}")
 
     @property
+    def is_service(self) -> bool:
+        """Whether these are the names that a package's unit files have."""
+        return self.stem == SERVICE_STEM
+
+    @property
     def parent_slice(self) -> str:
         """The slice that carries the aggregate limit."""
         return f"{self.stem}.slice"

@@ -195,7 +195,11 @@ def _roots(wanted: Wanted, launcher: SpawnerClient) -> Roots:
 
 
 async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServices | None:
-    """Where systemd runs and answers; else the spawner is a child, and the supervisor its child."""
+    """Where systemd runs and answers; else the spawner is a child, and the supervisor its child.
+
+    The service's daemon has walls around it that its children must not have: without systemd's
+    answer it does not start, and is started again.
+    """
     if os.geteuid() != 0 or not has_systemd():
         return None
     helpers = HelperServices(Manager(), wanted.names, wanted.instance_id)
@@ -204,6 +208,8 @@ async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServic
     except SandboxdError as exc:
         _log.warning("Cannot run helpers as services: %s", exc.message)
         await helpers.close()
+        if wanted.names.is_service:
+            raise
         return None
     undo.push_async_callback(helpers.close)
     undo.push_async_callback(helpers.stop_started)

@@ -74,7 +74,8 @@ class Slices:
         return list(self._places.values())
 
     async def open_parent(self) -> None:
-        """Start it, or set its limit where an earlier daemon left it; read back."""
+        """Start it with its limit; where a package has its unit, or an earlier daemon left it, set
+        that, which lasts over a reload of systemd. Read back."""
         unit = self._names.parent_slice
         about = units.describe(self._instance_id, "all sandboxes")
         try:
@@ -82,6 +83,7 @@ class Slices:
                 unit, properties.parent_slice(self._aggregate_bytes, about)
             )
         except UnitExists:
+            await self._manager.start_unit(unit)
             limit = properties.aggregate_limit(self._aggregate_bytes)
             await change(self._manager, unit, self.directory(unit), limit)
         verify(unit, self.directory(unit), Expected(self._aggregate_bytes))

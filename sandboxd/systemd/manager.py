@@ -20,7 +20,7 @@ _JOB_SECONDS = 60.0
 _PASSING_SECONDS = 0.1
 # "fail" queues no job that would undo another one, as systemd-run does.
 _START_MODE = "fail"
-_STOP_MODE = "replace"
+_REPLACE = "replace"
 _VERSION = re.compile(r"\D*(\d+)")
 
 
@@ -79,6 +79,28 @@ class Manager:
             reached=_is_active, timeout_seconds=timeout_seconds,
         )  # fmt: skip
 
+    async def start_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
+        """Start a unit that there is; fine where it runs, and at once where it waits to be started
+        again.
+
+        Raises UnitMissing, JobFailed, PropertyRejected, BusUnavailable, OperationTimedOut.
+        """
+        await self._run_job(
+            unit, "StartUnit", "ss", (unit, _REPLACE),
+            reached=_is_active, timeout_seconds=timeout_seconds, idempotent=True,
+        )  # fmt: skip
+
+    async def has_file(self, unit: str) -> bool:
+        """Whether a package or an admin has put down a file for the unit, wherever systemd looks.
+
+        A transient unit's file is its own. Raises BusUnavailable, OperationTimedOut.
+        """
+        any_state: list[str] = []
+        (files,) = await self._bus.call(
+            "ListUnitFilesByPatterns", "asas", (any_state, [unit]), subject=unit, idempotent=True
+        )
+        return any(state != "transient" for _, state in files)
+
     async def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
         """Change a live unit until it ends (runtime), all properties or none.
 
@@ -96,7 +118,7 @@ class Manager:
         """
         try:
             await self._run_job(
-                unit, "StopUnit", "ss", (unit, _STOP_MODE),
+                unit, "StopUnit", "ss", (unit, _REPLACE),
                 reached=_is_gone, timeout_seconds=timeout_seconds, idempotent=True,
             )  # fmt: skip
         except UnitMissing:

@@ -130,6 +130,9 @@ def notify_service(
         Property("NotifyAccess", "s", "main"),
         Property("KillMode", "s", "process"),
         Property("OOMScoreAdjust", "i", -900),
+        # Without a scheme of systemd's, commands are in its cgroup: one that is killed for want of
+        # memory must not have it stopped (systemd.service(5)).
+        Property("OOMPolicy", "s", "continue"),
         Property("CollectMode", "s", "inactive-or-failed"),
         Property("Restart", "s", "on-failure"),
         # Whatever kills it again and again, the work of others depends on it.

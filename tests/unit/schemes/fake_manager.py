@@ -57,6 +57,13 @@ class FakeManager:
         self.given[unit] = values
         self.units[unit] = str(values.get("Description", ""))
 
+    async def start_unit(self, unit: str) -> None:
+        if unit not in self.units:
+            raise UnitMissing(unit)
+        self._note("start", unit)
+        if not self.directory(unit).exists():
+            self._make(Path(slice_path(unit)))
+
     async def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
         self._note("set", unit)
         self._apply(unit, {name: value for name, _, value in properties})

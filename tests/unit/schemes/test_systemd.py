@@ -115,6 +115,15 @@ async def test_open_sets_the_aggregate_of_a_parent_that_is_there(
     assert set(manager.units) == {NAMES.parent_slice}
 
 
+async def test_open_starts_a_parent_that_a_package_has_and_sets_its_limit(
+    manager: FakeManager, tmp_path: Path
+) -> None:
+    manager.units[NAMES.parent_slice] = "All sandboxes of sandboxd"
+    await opened(manager, tmp_path)
+    assert manager.text(NAMES.parent_slice, "memory.max") == str(1 << 30)
+    assert manager.text(NAMES.parent_slice, "memory.swap.max") == "0"
+
+
 async def test_open_refuses_a_host_without_a_controller(
     manager: FakeManager, tmp_path: Path
 ) -> None:

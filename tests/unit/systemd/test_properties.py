@@ -106,6 +106,7 @@ def test_notify_service() -> None:
         ("NotifyAccess", "s", "main"),
         ("KillMode", "s", "process"),
         ("OOMScoreAdjust", "i", -900),
+        ("OOMPolicy", "s", "continue"),
         ("CollectMode", "s", "inactive-or-failed"),
         ("Restart", "s", "on-failure"),
         ("StartLimitIntervalUSec", "t", 0),
