@@ -236,6 +236,12 @@ class Scheme(Protocol):
         """What the sandbox uses and has used."""
         ...
 
+    async def execution_usages(
+        self, sandbox: Sandbox, executions: Collection[Execution]
+    ) -> Mapping[str, SandboxUsage]:
+        """What each of its running executions uses and has used: id -> usage, as far as known."""
+        ...
+
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """SIGKILL everything in the sandbox, shims included."""
         ...

@@ -64,8 +64,8 @@ class Engine(Protocol):
         """All the caller may see."""
         ...
 
-    async def usage(self, caller: Caller, ref: str) -> SandboxReport:
-        """What it uses and has used."""
+    async def usage(self, caller: Caller, ref: str, *, by_execution: bool = False) -> SandboxReport:
+        """What it uses and has used, and if asked each of its running executions."""
         ...
 
     async def change_sandbox(

@@ -54,11 +54,12 @@ async def run(call: Call[Run, Nothing]) -> Reply:
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
     """All the caller may see, or those of one sandbox."""
     query = call.query
-    found = [
-        execution
-        for execution in call.engine.list_executions(call.caller, call.sandbox or None)
-        if query.status in (None, execution.outcome.status)
-    ]
+    found = call.engine.list_executions(call.caller, call.sandbox or None)
+    found = [one for one in found if query.fits_execution(one)]
+    if query.name is not None or query.metadata is not None:
+        sandboxes = call.engine.list_sandboxes(call.caller)
+        fitting = {sandbox.id for sandbox in sandboxes if query.fits(sandbox)}
+        found = [one for one in found if one.sandbox_id in fitting]
     executions, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
     return Reply(200, ExecutionList.of(executions, next_cursor))
 

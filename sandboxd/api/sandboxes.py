@@ -9,7 +9,13 @@ from sandboxd.api.routes import Call
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.model import LimitChanges
 from sandboxd.wire.answers import MetricsAnswer, SandboxAnswer, SandboxList
-from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing, SandboxesQuery
+from sandboxd.wire.requests import (
+    ChangeSandbox,
+    CreateSandbox,
+    MetricsQuery,
+    Nothing,
+    SandboxesQuery,
+)
 
 
 async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
@@ -37,13 +43,10 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
 async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
     """All the caller may see."""
     query = call.query
-    wanted = (query.metadata or {}).items()
     found = [
         sandbox
         for sandbox in call.engine.list_sandboxes(call.caller)
-        if query.state in (None, sandbox.state)
-        and query.name in (None, sandbox.name)
-        and wanted <= sandbox.metadata.items()
+        if query.state in (None, sandbox.state) and query.fits(sandbox)
     ]
     sandboxes, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
     answers = [SandboxAnswer.of(sandbox) for sandbox in sandboxes]
@@ -55,14 +58,17 @@ async def get_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     return Reply(200, SandboxAnswer.of(call.engine.get_sandbox(call.caller, call.sandbox)))
 
 
-async def get_metrics(call: Call[Nothing, Nothing]) -> Reply:
+async def get_metrics(call: Call[Nothing, MetricsQuery]) -> Reply:
     """What it uses and has used."""
-    report = await call.engine.usage(call.caller, call.sandbox)
+    report = await call.engine.usage(
+        call.caller, call.sandbox, by_execution=call.query.by_execution
+    )
     answer = MetricsAnswer.of(
         report.sandbox,
         report.usage,
         running=report.executions_running,
         total=report.executions_total,
+        by_execution=report.by_execution,
     )
     return Reply(200, answer)
 

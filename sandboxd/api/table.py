@@ -92,7 +92,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     ),
     Route(
         "GET", f"{_SANDBOX}/metrics", sandboxes.get_metrics, "What a sandbox uses and has used",
-        body=r.Nothing, query=r.Nothing, answer=answers.MetricsAnswer,
+        body=r.Nothing, query=r.MetricsQuery, answer=answers.MetricsAnswer,
         statuses={200: "null where this host cannot know"}, errors=(errors.SandboxNotFound,),
     ),
     Route(

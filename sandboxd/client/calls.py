@@ -80,9 +80,9 @@ class Client:
         """Let them go on."""
         return self._ask(routes.resume_sandbox(ref))
 
-    def metrics(self, ref: str) -> Answer:
-        """What a sandbox uses now."""
-        return self._ask(routes.sandbox_metrics(ref))
+    def metrics(self, ref: str, *, by_execution: bool = False) -> Answer:
+        """What a sandbox uses now, and if asked each of its running executions."""
+        return self._ask(routes.sandbox_metrics(ref, by_execution=by_execution))
 
     def start_execution(self, ref: str, body: Mapping[str, Any]) -> Answer:
         """The running execution; wait with `wait_execution`."""

@@ -69,9 +69,10 @@ def resume_sandbox(ref: str) -> Request:
     return Request("POST", f"{sandbox_path(ref)}/resume")
 
 
-def sandbox_metrics(ref: str) -> Request:
+def sandbox_metrics(ref: str, *, by_execution: bool = False) -> Request:
     """What it uses now."""
-    return Request("GET", f"{sandbox_path(ref)}/metrics")
+    query = {"by_execution": "true"} if by_execution else {}
+    return Request("GET", f"{sandbox_path(ref)}/metrics", query=query)
 
 
 def start_execution(ref: str, body: Body) -> Request:

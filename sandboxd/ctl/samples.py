@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sandboxes use, sampled: two samples of a sandbox give its rates."""
+"""What sandboxes and executions use, sampled: two samples of one give its rates."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandboxd.client.calls import RUNNING, Answer, Client
@@ -16,10 +16,11 @@ _LIVE = ("ready", "suspended", "releasing")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sandbox at one moment; `at` is monotonic, None = this host cannot know."""
+    """One sandbox or execution (`subject`) at one moment; `at` is monotonic, None = this host
+    cannot know."""
 
     at: float
-    sandbox: Answer
+    subject: Answer
     metrics: dict[str, Any]
     cpu_cores: float | None = None
     read_rate: float | None = None
@@ -29,7 +30,7 @@ class Sample:
     def memory_share(self) -> float | None:
         """Used memory as a share of the limit."""
         used = self.metrics["memory"]["current_bytes"]
-        return None if used is None else used / self.sandbox["limits"]["memory_bytes"]
+        return None if used is None else used / self.subject["limits"]["memory_bytes"]
 
     def pressure(self, resource: str) -> float | None:
         """The percentage of the last ten seconds in which somebody waited for it."""
@@ -40,19 +41,31 @@ class Sample:
         return percent
 
 
-class Sampler:
-    """Asks for all sandboxes again and again."""
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """All at one moment; executions: the running ones whose use is known."""
 
-    def __init__(self, client: Client, wanted: list[str]) -> None:
+    sandboxes: list[Sample]
+    executions: list[Sample] = field(default_factory=list)
+
+
+class Sampler:
+    """Asks for all sandboxes again and again, and if wanted for their executions."""
+
+    def __init__(self, client: Client, wanted: list[str], *, by_execution: bool = False) -> None:
         self._client = client
         self._wanted = wanted
+        self._by_execution = by_execution
         self._before: dict[str, Sample] = {}
 
-    def sample(self) -> list[Sample]:
+    def sample(self) -> Samples:
         """All of them now, with rates since the last time."""
-        now = [self._with_rates(sample) for sample in self._ask()]
-        self._before = {sample.sandbox["id"]: sample for sample in now}
-        return now
+        sandboxes = [self._with_rates(sample) for sample in self._ask()]
+        executions: list[Sample] = []
+        if self._by_execution:
+            executions = [self._with_rates(one) for one in self._running(sandboxes)]
+        self._before = {_key(sample): sample for sample in (*sandboxes, *executions)}
+        return Samples(sandboxes, executions)
 
     def _ask(self) -> Iterator[Sample]:
         if self._wanted:
@@ -61,24 +74,57 @@ class Sampler:
             sandboxes = [one for one in self._client.list_sandboxes() if one["state"] in _LIVE]
         for sandbox in sandboxes:
             try:
-                metrics = self._client.metrics(sandbox["id"])
+                metrics = self._client.metrics(sandbox["id"], by_execution=self._by_execution)
             except NotFound:
                 # Forgotten since it was listed.
                 continue
             yield Sample(time.monotonic(), sandbox, metrics)
 
+    def _running(self, sandboxes: list[Sample]) -> Iterator[Sample]:
+        of = {sample.subject["id"]: sample for sample in sandboxes}
+        for execution in self._client.list_executions(status=RUNNING[1]):
+            sample = of.get(execution["sandbox_id"])
+            used = None if sample is None else sample.metrics["by_execution"].get(execution["id"])
+            if sample is not None and used is not None:
+                yield Sample(sample.at, execution, used)
+
     def _with_rates(self, sample: Sample) -> Sample:
-        before = self._before.get(sample.sandbox["id"])
+        before = self._before.get(_key(sample))
         if before is None:
             return sample
-        return Sample(
-            sample.at,
-            sample.sandbox,
-            sample.metrics,
+        return replace(
+            sample,
             cpu_cores=_rate(before, sample, "cpu", "seconds"),
             read_rate=_rate(before, sample, "io", "read_bytes"),
             write_rate=_rate(before, sample, "io", "written_bytes"),
         )
+
+
+class Ended:
+    """The executions that ended last, newest first, at most `count`."""
+
+    def __init__(self, client: Client, count: int) -> None:
+        self._client = client
+        self._count = count
+        self._found: dict[tuple[str, str], Answer] = {}
+        self._after: str | None = None
+
+    def look(self) -> list[Answer]:
+        """All that is known now; asks for what is new only."""
+        filters = {} if self._after is None else {"ended_after": self._after}
+        for execution in self._client.list_executions(**filters):
+            ended: str | None = execution["finished_at"]
+            if ended is not None and execution["status"] not in RUNNING:
+                self._found[execution["sandbox_id"], execution["id"]] = execution
+                self._after = max(self._after or "", ended)
+        newest = sorted(self._found.items(), key=lambda item: item[1]["finished_at"], reverse=True)
+        self._found = dict(newest[: self._count])
+        return list(self._found.values())
+
+
+def _key(sample: Sample) -> str:
+    subject = sample.subject
+    return f"{subject.get('sandbox_id', '')} {subject['id']}"
 
 
 def _rate(before: Sample, now: Sample, group: str, name: str) -> float | None:
@@ -88,13 +134,3 @@ def _rate(before: Sample, now: Sample, group: str, name: str) -> float | None:
         return None
     rate: float = max(0.0, (new - old) / seconds)
     return rate
-
-
-def newest_executions(client: Client, count: int) -> list[Answer]:
-    """The running ones, then those that ended last, at most `count` in all."""
-    running: list[Answer] = []
-    ended: list[Answer] = []
-    for execution in client.list_executions():
-        (running if execution["status"] in RUNNING else ended).append(execution)
-    ended.sort(key=lambda execution: str(execution["finished_at"]), reverse=True)
-    return [*running, *ended][:count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sandboxd.client.calls import RUNNING, Answer
+from sandboxd.client.calls import Answer
 from sandboxd.ctl.samples import Sample
 from sandboxd.ctl.show import age, command_line
 from sandboxd.ctl.verdict import verdict
@@ -16,7 +16,11 @@ _COLUMNS = (
     "SANDBOX", "NAME", "STATE", "CPU", "MEMORY", "OF LIMIT", "PIDS", "READ/s", "WRITE/s", "DISK",
     "PRESSURE c/m/io", "RUNNING",
 )  # fmt: skip
-EXECUTION_COLUMNS = ("SANDBOX", "EXECUTION", "AGE", "VERDICT", "COMMAND")
+_RUNNING_COLUMNS = (
+    "SANDBOX", "EXECUTION", "AGE", "CPU", "MEMORY", "OF LIMIT", "PIDS", "READ/s", "WRITE/s",
+    "PRESSURE c/m/io", "COMMAND",
+)  # fmt: skip
+_ENDED_COLUMNS = ("SANDBOX", "EXECUTION", "ENDED", "CPU s", "PEAK", "VERDICT", "COMMAND")
 
 # Key to press or name to give, and what it sorts by; the largest is first.
 ORDERS: dict[str, Callable[[Sample], float]] = {
@@ -24,7 +28,7 @@ ORDERS: dict[str, Callable[[Sample], float]] = {
     "memory": lambda sample: sample.metrics["memory"]["current_bytes"] or 0,
     "pids": lambda sample: sample.metrics["pids"]["current"] or 0,
     "io": lambda sample: (sample.read_rate or 0.0) + (sample.write_rate or 0.0),
-    "disk": lambda sample: sample.metrics["disk"]["used_bytes"] or 0,
+    "disk": lambda sample: sample.metrics.get("disk", {}).get("used_bytes") or 0,
 }
 
 
@@ -34,9 +38,15 @@ def rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:
     return [_COLUMNS, *map(_row, ordered)]
 
 
-def execution_rows(executions: list[Answer]) -> list[tuple[str, ...]]:
-    """Header and a row for each."""
-    return [EXECUTION_COLUMNS, *map(_execution_row, executions)]
+def running_rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:
+    """The same for executions that run."""
+    ordered = sorted(samples, key=ORDERS[order], reverse=True)
+    return [_RUNNING_COLUMNS, *map(_running_row, ordered)]
+
+
+def ended_rows(executions: list[Answer]) -> list[tuple[str, ...]]:
+    """The same for executions that ended, in their own order."""
+    return [_ENDED_COLUMNS, *map(_ended_row, executions)]
 
 
 def bar(share: float | None) -> str:
@@ -48,33 +58,57 @@ def bar(share: float | None) -> str:
 
 
 def _row(sample: Sample) -> tuple[str, ...]:
-    sandbox, metrics = sample.sandbox, sample.metrics
-    limits = sandbox["limits"]
+    sandbox, metrics = sample.subject, sample.metrics
     return (
         sandbox["id"],
         sandbox["name"] or "-",
         sandbox["state"],
+        *_used(sample),
+        _size(metrics["disk"]["used_bytes"]),
+        _pressures(sample),
+        str(metrics["executions"]["running"]),
+    )
+
+
+def _running_row(sample: Sample) -> tuple[str, ...]:
+    execution = sample.subject
+    return (
+        execution["sandbox_id"],
+        execution["id"],
+        age(execution["created_at"]),
+        *_used(sample),
+        _pressures(sample),
+        command_line(execution["argv"], width=40),
+    )
+
+
+def _ended_row(execution: Answer) -> tuple[str, ...]:
+    used = execution["usage"]
+    return (
+        execution["sandbox_id"],
+        execution["id"],
+        age(execution["finished_at"]),
+        _number(used["cpu_seconds"], ".2f"),
+        _size(used["memory_peak_bytes"]),
+        verdict(execution),
+        command_line(execution["argv"], width=40),
+    )
+
+
+def _used(sample: Sample) -> tuple[str, ...]:
+    limits, metrics = sample.subject["limits"], sample.metrics
+    return (
         f"{_number(sample.cpu_cores, '.2f')}/{limits['cpus']:g}",
         f"{_size(metrics['memory']['current_bytes'])}/{format_bytes(limits['memory_bytes'])}",
         bar(sample.memory_share),
         f"{_number(metrics['pids']['current'], 'd')}/{limits['pids']}",
         _size(sample.read_rate),
         _size(sample.write_rate),
-        _size(metrics["disk"]["used_bytes"]),
-        "/".join(_number(sample.pressure(name), ".0f") for name in ("cpu", "memory", "io")),
-        str(metrics["executions"]["running"]),
     )
 
 
-def _execution_row(execution: Answer) -> tuple[str, ...]:
-    status = execution["status"]
-    return (
-        execution["sandbox_id"],
-        execution["id"],
-        age(execution["created_at"]),
-        status.lower() if status in RUNNING else verdict(execution),
-        command_line(execution["argv"], width=40),
-    )
+def _pressures(sample: Sample) -> str:
+    return "/".join(_number(sample.pressure(name), ".0f") for name in ("cpu", "memory", "io"))
 
 
 def _number(value: float | None, form: str) -> str:

@@ -88,8 +88,8 @@ class Engine:
         """All that the caller may see, oldest first."""
         return [live.sandbox for live in self._context.registry.visible(caller)]
 
-    async def usage(self, caller: Caller, ref: str) -> SandboxReport:
-        """What it uses and has used. Raises SandboxNotFound."""
+    async def usage(self, caller: Caller, ref: str, *, by_execution: bool = False) -> SandboxReport:
+        """What it uses and has used, and its running executions. Raises SandboxNotFound."""
         live = self._context.registry.find(caller, ref)
         used = SandboxUsage()
         if not live.is_over:
@@ -103,6 +103,7 @@ class Engine:
             usage=used,
             executions_running=len(live.running()),
             executions_total=len(live.executions),
+            by_execution=await self._by_execution(live) if by_execution else None,
         )
 
     async def change_sandbox(
@@ -316,6 +317,12 @@ class Engine:
         self._context.registry.is_draining = draining
         _log.warning("Draining: taking no new work" if draining else "Taking work again")
         return self.host()
+
+    async def _by_execution(self, live: LiveSandbox) -> Mapping[str, SandboxUsage]:
+        running = [one.execution for one in live.running()]
+        if live.is_over or not running:
+            return {}
+        return await self._context.scheme.execution_usages(live.sandbox, running)
 
     def _made_before(self, caller: Caller, origin: Origin | None) -> LiveSandbox | None:
         if origin is None or not origin.is_retry:

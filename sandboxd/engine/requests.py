@@ -65,12 +65,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """What a sandbox uses and has used, and its executions whose records are kept."""
+    """What a sandbox uses and has used, and its executions whose records are kept.
+
+    by_execution: the same of each running one, where that was asked for.
+    """
 
     sandbox: Sandbox
     usage: SandboxUsage
     executions_running: int
     executions_total: int
+    by_execution: Mapping[str, SandboxUsage] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,16 @@ class RlimitScheme:
         found = await self._supervisor.usage(sandbox.id) if self._powers.is_supervised else None
         return SandboxUsage(of_running_only=True) if found is None else SandboxUsage(**found)
 
+    async def execution_usages(
+        self, sandbox: Sandbox, executions: Collection[Execution]
+    ) -> Mapping[str, SandboxUsage]:
+        """As the supervisor counts them, by one look at all."""
+        if not (executions and self._powers.is_supervised):
+            return {}
+        found = await self._supervisor.execution_usages(sandbox.id)
+        wanted = {execution.id for execution in executions}
+        return {name: SandboxUsage(**used) for name, used in found.items() if name in wanted}
+
     async def upkeep(self) -> None:
         """See that the supervisor lives, in case its keeper died as well."""
         if self._powers.is_supervised and not await self._supervisor.tell({"op": "hello"}):

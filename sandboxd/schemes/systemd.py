@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
-from sandboxd.cgroup import counters, host
+from sandboxd.cgroup import counters, host, tree
 from sandboxd.cgroup.limits import parse_io_max
 from sandboxd.cgroup.usage import usage_of
 from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
@@ -312,6 +312,19 @@ class SystemdScheme:
         """See Scheme. A shim for each execution is a task of its slice, and no program's."""
         place = self._slices.place(sandbox.id)
         return usage_of(place.directory, shims=len(place.scopes))
+
+    async def execution_usages(
+        self, sandbox: Sandbox, executions: Collection[Execution]
+    ) -> Mapping[str, SandboxUsage]:
+        """See Scheme. A scope's memory has its shim in it, about 1 MiB."""
+        place = self._slices.place(sandbox.id)
+        found = {}
+        for execution in executions:
+            unit = self.execution_unit(sandbox.id, execution.id)
+            directory = os.path.join(place.directory, unit)
+            if unit in place.scopes and tree.exists(directory):
+                found[execution.id] = usage_of(directory, shims=1)
+        return found
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """See Scheme."""

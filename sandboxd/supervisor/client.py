@@ -24,7 +24,8 @@ _ANSWER_SECONDS = 5.0
 _START_SECONDS = 15.0
 _RETRY_SECONDS = 0.02
 _QUICK_SECONDS = 0.5
-_MAX_PACKET_BYTES = 4096
+# Usage of all of a sandbox's executions is the largest.
+_MAX_PACKET_BYTES = 64 << 10
 
 _log = logging.getLogger(__name__)
 
@@ -129,6 +130,14 @@ class SupervisorClient:
             found: dict[str, Any] | None = answer.get("usage")
             return found
         return None
+
+    async def execution_usages(self, sandbox: str) -> dict[str, dict[str, Any]]:
+        """The same for each of its executions; none where nobody answers."""
+        with suppress(SupervisorUnreachable):
+            answer = await self._ask_once({"op": "executions", "sandbox": sandbox})
+            found: dict[str, dict[str, Any]] = answer.get("executions", {})
+            return found
+        return {}
 
     async def _ask_once(self, order: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -158,6 +158,20 @@ class Execution(Group):
             "oom_kills": self._killed if seen else None,
         }
 
+    def usage(self) -> dict[str, Any]:
+        """By the last look; None for what is not known."""
+        report = self.report()
+        return {
+            "memory_bytes": self.memory_bytes if self.members else 0,
+            "memory_peak_bytes": report["memory_peak"],
+            "cpu_seconds": report["cpu_seconds"],
+            "cpu_throttled_seconds": report["cpu_throttled_seconds"],
+            "pids": self.threads,
+            "pids_peak": report["pids_peak"],
+            "io_read_bytes": report["io_read"],
+            "io_written_bytes": report["io_written"],
+        }
+
     @property
     def cpu_seconds(self) -> float:
         """Used so far."""

@@ -34,6 +34,8 @@ _ORPHAN_SECONDS = 30.0
 _SCAN_GROWTH_BYTES = 2 << 20
 # Of the time between two scans of descriptors at most a fifth is spent scanning.
 _SCAN_DUTY = 4
+# Of one sandbox's executions in one answer, which is a packet.
+_MOST_TOLD = 128
 
 
 class Server:
@@ -180,6 +182,12 @@ class Server:
                 self._roll.take_in(time.monotonic())
                 self._look_at(sandbox, time.monotonic(), self._memfd_device)
                 return {"ok": True, "usage": sandbox.usage()}
+            case "executions" if sandbox is not None:
+                self._roll.take_in(time.monotonic())
+                self._look_at(sandbox, time.monotonic(), self._memfd_device)
+                told = list(sandbox.executions.items())[:_MOST_TOLD]
+                used = {name: one.usage() for name, one in told}
+                return {"ok": True, "executions": used}
             case "kill" if sandbox is not None:
                 sandbox.kill()
             case "sweep" if sandbox is not None and not sandbox.executions:

@@ -8,7 +8,7 @@ import codecs
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
@@ -202,24 +202,20 @@ class ExecutionMetrics(Answer):
     total: int
 
 
-class MetricsAnswer(Answer):
-    """What a sandbox uses and has used; null where this host cannot know."""
+class UsedMetrics(Answer):
+    """What a sandbox or an execution uses and has used; null where this host cannot know."""
 
-    sandbox_id: str
     memory: MemoryMetrics
     cpu: CpuMetrics
     pids: PidsMetrics
     io: IoMetrics
-    disk: DiskMetrics
     pressure: dict[str, PressureMetrics] | None
-    executions: ExecutionMetrics
 
     @classmethod
-    def of(cls, sandbox: Sandbox, used: SandboxUsage, *, running: int, total: int) -> MetricsAnswer:
-        """The answer about `sandbox` as it is now."""
+    def of_used(cls, used: SandboxUsage, **more: Any) -> Self:
+        """The answer about `used`; more: the other fields."""
         pressure = used.pressure
         return cls(
-            sandbox_id=sandbox.id,
             memory=MemoryMetrics(
                 current_bytes=used.memory_bytes,
                 peak_bytes=used.memory_peak_bytes,
@@ -230,11 +226,41 @@ class MetricsAnswer(Answer):
             cpu=CpuMetrics(seconds=used.cpu_seconds, throttled_seconds=used.cpu_throttled_seconds),
             pids=PidsMetrics(current=used.pids, peak=used.pids_peak),
             io=IoMetrics(read_bytes=used.io_read_bytes, written_bytes=used.io_written_bytes),
-            disk=DiskMetrics(used_bytes=used.disk_bytes),
             pressure=None
             if pressure is None
             else {name: PressureMetrics.of(one) for name, one in pressure.items()},
+            **more,
+        )
+
+
+class MetricsAnswer(UsedMetrics):
+    """Of a sandbox; `by_execution`: of each running execution by its id, where asked for."""
+
+    sandbox_id: str
+    disk: DiskMetrics
+    executions: ExecutionMetrics
+    by_execution: dict[str, UsedMetrics] | None
+
+    @classmethod
+    def of(
+        cls,
+        sandbox: Sandbox,
+        used: SandboxUsage,
+        *,
+        running: int,
+        total: int,
+        by_execution: Mapping[str, SandboxUsage] | None = None,
+    ) -> MetricsAnswer:
+        """The answer about `sandbox` as it is now."""
+        each = None if by_execution is None else by_execution.items()
+        return cls.of_used(
+            used,
+            sandbox_id=sandbox.id,
+            disk=DiskMetrics(used_bytes=used.disk_bytes),
             executions=ExecutionMetrics(running=running, total=total),
+            by_execution=None
+            if each is None
+            else {name: UsedMetrics.of_used(one) for name, one in each},
         )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -14,8 +15,10 @@ from sandboxd.model import (
     Bind,
     Command,
     EnforcedBy,
+    Execution,
     ExecutionStatus,
     LimitChanges,
+    Sandbox,
     SandboxState,
     TerminalSize,
 )
@@ -274,6 +277,13 @@ class WaitQuery(Request):
     """Answer when the execution has ended, or after this many seconds as it is then."""
 
 
+class MetricsQuery(Request):
+    """GET /v1/sandboxes/{id}/metrics."""
+
+    by_execution: Annotated[bool, BeforeValidator(_truth)] = False
+    """Each running execution, too."""
+
+
 class OutputQuery(Request):
     """GET .../output."""
 
@@ -344,13 +354,22 @@ class PageQuery(Request):
     ] | (None) = None
 
 
-class SandboxesQuery(PageQuery):
-    """GET /v1/sandboxes."""
+def _moment(value: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError("must be a time such as 2026-01-02T03:04:05Z")
+    return moment
 
-    state: SandboxState | None = None
+
+class SandboxFilters(PageQuery):
+    """Which sandboxes a list is about."""
+
     name: q.Name | None = None
     metadata: payload.Metadata | None = None
-    """Given as metadata.KEY=VALUE, once for each key."""
+    """Given as metadata.KEY=VALUE, once for each key; a sandbox has to have all of them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -364,8 +383,29 @@ class SandboxesQuery(PageQuery):
         rest = {key: value for key, value in data.items() if not key.startswith(prefix)}
         return {**rest, "metadata": wanted}
 
+    def fits(self, sandbox: Sandbox) -> bool:
+        """Whether it is one of them."""
+        wanted = (self.metadata or {}).items()
+        return self.name in (None, sandbox.name) and wanted <= sandbox.metadata.items()
 
-class ExecutionsQuery(PageQuery):
-    """GET /v1/executions and GET .../executions."""
+
+class SandboxesQuery(SandboxFilters):
+    """GET /v1/sandboxes."""
+
+    state: SandboxState | None = None
+
+
+class ExecutionsQuery(SandboxFilters):
+    """GET /v1/executions and GET .../executions: `name` and `metadata` are the sandbox's."""
 
     status: ExecutionStatus | None = None
+    ended_after: Annotated[datetime, BeforeValidator(_moment)] | None = None
+    """Only those that ended later, by an RFC 3339 time."""
+
+    def fits_execution(self, execution: Execution) -> bool:
+        """Whether it is one of those, whatever its sandbox is."""
+        if self.status not in (None, execution.outcome.status):
+            return False
+        if self.ended_after is None:
+            return True
+        return execution.finished_at is not None and execution.finished_at > self.ended_after

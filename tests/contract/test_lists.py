@@ -74,6 +74,38 @@ def test_sandboxes_are_listed_by_metadata(daemon: Daemon, create: Create) -> Non
     assert [entry["id"] for entry in listed] == [made["id"]]
 
 
+def test_executions_are_listed_by_their_sandbox(daemon: Daemon, create: Create) -> None:
+    ran = {}
+    for name, team in (("by-one", "blue"), ("by-two", "green")):
+        made = create(name=name, metadata={"team": team, "kind": "by"})
+        ran[name] = daemon.execute(made["id"], ["true"])["id"]
+    for query, names in (
+        ("name=by-one", ["by-one"]),
+        ("metadata.team=green", ["by-two"]),
+        ("metadata.kind=by", ["by-one", "by-two"]),
+        ("metadata.kind=by&name=by-two&status=EXITED", ["by-two"]),
+        ("metadata.kind=by&metadata.team=red", []),
+        ("name=by-one&status=RUNNING", []),
+    ):
+        listed = pages(daemon, f"/v1/executions?{query}", "executions")
+        assert [entry["id"] for entry in listed] == [ran[name] for name in names], query
+
+
+def test_executions_are_listed_by_their_end(daemon: Daemon, sandbox: Any) -> None:
+    first, second = (daemon.execute(sandbox["id"], ["true"]) for _ in range(2))
+    daemon.execute(sandbox["id"], ["sleep", "300"], wait=False)
+    for after, expected in (
+        ("2026-01-01T00:00:00Z", [first, second]),
+        (first["finished_at"], [second]),
+        (second["finished_at"], []),
+        ("2026-01-01T00:00:00%2B01:00", [first, second]),
+    ):
+        listed = pages(daemon, f"{executions(sandbox)}?ended_after={after}", "executions")
+        assert [entry["id"] for entry in listed] == [one["id"] for one in expected], after
+    for bad in ("", "now", "12", "2026-01-01T00:00:00", "2026-01-01", "1e999"):
+        refused(daemon.request("GET", f"/v1/executions?ended_after={bad}"), 400, "INVALID_REQUEST")
+
+
 @pytest.mark.parametrize(
     "query",
     ["limit=0", "limit=-1", "limit=x", "limit=", "limit=99999999999999999999", "state=running",

@@ -56,6 +56,32 @@ def test_a_running_execution_is_seen(daemon: Daemon, sandbox: Any, scheme: str) 
     assert after["memory"]["peak_bytes"] >= 48 * MIB
 
 
+def test_each_running_execution_is_told_apart(daemon: Daemon, sandbox: Any) -> None:
+    hold = "b = b'x' * (int(__import__('sys').argv[1]) << 20); import time; time.sleep(300)"
+    sizes = {}
+    for size in (16, 48):
+        argv = [*python(hold), str(size)]
+        sizes[daemon.execute(sandbox["id"], argv, wait=False)["id"]] = size * MIB
+    target = f"/v1/sandboxes/{sandbox['id']}/metrics"
+    assert daemon.ok("GET", target)["by_execution"] is None
+
+    def each() -> Any:
+        return daemon.ok("GET", f"{target}?by_execution=true")["by_execution"]
+
+    deadline = time.monotonic() + 30
+    while any(one["memory"]["current_bytes"] < sizes[name] for name, one in each().items()):
+        assert time.monotonic() < deadline, each()
+    found = each()
+    assert found.keys() == sizes.keys()
+    for name, size in sizes.items():
+        assert found[name]["memory"]["current_bytes"] < size + 30 * MIB
+        assert found[name]["pids"]["current"] == 1
+        assert found[name]["cpu"]["seconds"] >= 0
+    ended = next(iter(sizes))
+    daemon.ok("POST", f"/v1/sandboxes/{sandbox['id']}/executions/{ended}/kill")
+    assert ended not in each()
+
+
 def test_what_ended_stays_counted(daemon: Daemon, sandbox: Any) -> None:
     burn = "import time\nwhile time.process_time() < 0.6: pass"
     used = [daemon.execute(sandbox["id"], python(burn))["usage"]["cpu_seconds"] for _ in range(2)]

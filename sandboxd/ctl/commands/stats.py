@@ -28,13 +28,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print what sandboxes use now; with -o json, their metrics."""
     sampler = Sampler(connect(arguments), arguments.sandboxes)
-    samples = sampler.sample()
+    samples = sampler.sample().sandboxes
     if arguments.output == "json":
         print_json([sample.metrics for sample in samples])
         return 0
     if samples:
         # A rate needs two looks with time between them.
         time.sleep(_APART_SECONDS)
-        samples = sampler.sample()
+        samples = sampler.sample().sandboxes
     print("\n".join(table(usage_table.rows(samples, arguments.sort))))
     return 0

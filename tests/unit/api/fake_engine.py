@@ -184,11 +184,14 @@ class FakeEngine:
     def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
         return [box for box in self.sandboxes.values() if caller.may_see(box.owner_uid)]
 
-    async def usage(self, caller: Caller, ref: str) -> SandboxReport:
+    async def usage(self, caller: Caller, ref: str, *, by_execution: bool = False) -> SandboxReport:
         sandbox = self.get_sandbox(caller, ref)
         pressure = {"cpu": Pressure((1.5, 0.0, 0.0), 2.0)}
         used = SandboxUsage(memory_bytes=1 << 20, cpu_seconds=0.5, pressure=pressure)
-        return SandboxReport(sandbox, used, executions_running=0, executions_total=1)
+        each = {"aaaaaaaaaaaa": used} if by_execution else None
+        return SandboxReport(
+            sandbox, used, executions_running=0, executions_total=1, by_execution=each
+        )
 
     async def change_sandbox(
         self,

@@ -256,6 +256,11 @@ class FakeScheme:
     async def usage(self, sandbox: Sandbox) -> SandboxUsage:
         return self._world.usage
 
+    async def execution_usages(
+        self, sandbox: Sandbox, executions: Collection[Execution]
+    ) -> Mapping[str, SandboxUsage]:
+        return {execution.id: self._world.usage for execution in executions}
+
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("kill_sandbox")
 
