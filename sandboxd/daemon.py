@@ -158,6 +158,7 @@ class _Daemon:
             cleanup.callback(directories.close)
             chosen = await choose(self._wanted(instance_id, budget))
             cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
+            directories.use(chosen.builders)
             tasks = Tasks()
             clock = SystemClock()
             context = Context(

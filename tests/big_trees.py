@@ -30,7 +30,10 @@ def make_tree(daemon: Daemon, sandbox: Any, count: int) -> None:
     """Fill a sandbox's home with so many files."""
     argv = python(MAKE, str(count))
     made = daemon.execute(sandbox["id"], argv, timeout_seconds=800, wait=False)
-    assert daemon.wait(made, 800)["exit_code"] == 0, daemon.wait(made)["stderr"]
+    target = f"/v1/sandboxes/{sandbox['id']}/executions/{made['id']}"
+    while (ended := daemon.ok("GET", f"{target}?wait=60"))["status"] in ("PENDING", "RUNNING"):
+        pass
+    assert ended["exit_code"] == 0, ended
 
 
 def latencies_meanwhile(daemon: Daemon, other: Any, work: Callable[[], None]) -> list[float]:

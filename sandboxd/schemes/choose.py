@@ -26,6 +26,7 @@ from sandboxd.names import UnitNames, new_id
 from sandboxd.schemes.helpers import HelperServices, has_systemd
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
+from sandboxd.spawn.builders import Builders
 from sandboxd.spawn.client import SpawnerClient, start_spawner_process
 from sandboxd.spawn.roots import Roots
 from sandboxd.supervisor.client import SupervisorClient
@@ -75,6 +76,7 @@ class Chosen:
 
     scheme: RlimitScheme | SystemdScheme
     launcher: SpawnerClient
+    builders: Builders
     roots: Roots
     root_lacks: tuple[Lack, ...]
     network_lacks: tuple[Lack, ...]
@@ -139,7 +141,8 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         )
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
-        roots = _roots(wanted, launcher)
+        builders = Builders(launcher)
+        roots = _roots(wanted, builders)
         lacks = await roots.missing()
         undo.pop_all()
 
@@ -153,7 +156,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await manager.close()
 
     missing = (*missing, *scheme.missing, *roots.notes)
-    return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
+    return Chosen(scheme, launcher, builders, roots, *lacks, pid_namespace, missing, close)
 
 
 async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
@@ -171,7 +174,8 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         undo.callback(scheme.close)
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
-        roots = _roots(wanted, launcher)
+        builders = Builders(launcher)
+        roots = _roots(wanted, builders)
         lacks = await roots.missing()
         undo.pop_all()
 
@@ -187,11 +191,16 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
             await helpers.close()
 
     missing = (*missing, *scheme.missing, *roots.notes, _NO_WALL)
-    return Chosen(scheme, launcher, roots, *lacks, pid_namespace, missing, close)
+    return Chosen(scheme, launcher, builders, roots, *lacks, pid_namespace, missing, close)
 
 
-def _roots(wanted: Wanted, launcher: SpawnerClient) -> Roots:
-    return Roots(launcher, images=wanted.images, system_paths=wanted.system_paths)
+def _roots(wanted: Wanted, builders: Builders) -> Roots:
+    return Roots(
+        builders,
+        wanted.runtime_directory,
+        images=wanted.images,
+        system_paths=wanted.system_paths,
+    )
 
 
 async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServices | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short-lived process for what a sandbox has of its own: the spawner forks it and goes on.
+"""A process for one order about what a sandbox has of its own: the spawner forks it and goes on.
 
 One order in a memfd, one answer through a pipe: {"ok": true} or {"ok": false, "kind", "text"}.
 """
@@ -8,28 +8,53 @@ from __future__ import annotations
 
 import json
 import os
+import select
 from typing import Any, NoReturn
 
 from sandboxd.isolation import build, pins
 from sandboxd.isolation.root import BadImage
 from sandboxd.spawn import records
+from sandboxd.workspace.removal import remove_tree
 
 MAX_ANSWER_BYTES = 4096
 _MAX_TEXT = 1000
+# Behind everything that somebody waits for.
+_REMOVER_NICENESS = 10
+# A system call for each entry would be one in three.
+_ENTRIES_BETWEEN_LOOKS = 64
+
+
+class _ReaderGone:
+    """Set once nobody waits for the answer any more; fits removal.Stop."""
+
+    def __init__(self, answer_fd: int) -> None:
+        self._poll = select.poll()
+        self._poll.register(answer_fd, 0)
+        self._asked = 0
+
+    def is_set(self) -> bool:
+        """A pipe without a reader is POLLERR to its writer (poll(2))."""
+        self._asked += 1
+        return self._asked % _ENTRIES_BETWEEN_LOOKS == 0 and bool(self._poll.poll(0))
 
 
 def run(order_fd: int, answer_fd: int) -> NoReturn:
     """Do what the order says, answer and end. The caller has closed all other descriptors."""
     try:
-        answer = _answer(json.loads(os.pread(order_fd, records.MAX_SPEC_BYTES, 0)))
+        order = json.loads(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
+        answer = _answer(order, answer_fd)
         os.write(answer_fd, records.encode(answer))
     finally:
         os._exit(0)
 
 
-def _answer(order: dict[str, Any]) -> dict[str, Any]:
+def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
     try:
-        _obey(order)
+        if order["op"] == "remove_tree":
+            os.nice(_REMOVER_NICENESS)
+            remove_tree(order["path"], _ReaderGone(answer_fd))
+        else:
+            _obey(order)
     except build.NoBubblewrap as exc:
         return _failure("bubblewrap", exc)
     except BadImage as exc:

@@ -1,31 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's side of the builder: has networks and roots made, tried out and taken away."""
+"""Has networks and roots made, tried out and taken away, by builders (spawn/builders.py)."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import json
 import os
-import signal
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack, suppress
 from typing import Any
 
-from sandboxd.errors import InternalError, InvalidRequest, OperationTimedOut, host_lacks
+from sandboxd.errors import InternalError, InvalidRequest
 from sandboxd.isolation import pins
 from sandboxd.levels import HOME_INSIDE, Lack
 from sandboxd.model import Isolation, Network, Sandbox
 from sandboxd.names import new_id
-from sandboxd.spawn import records, reports
-from sandboxd.spawn.builder import MAX_ANSWER_BYTES
-from sandboxd.spawn.client import SpawnerClient, memory_file
-from sandboxd.spawn.connection import SpawnerUnreachable
+from sandboxd.spawn import reports
+from sandboxd.spawn.builders import Builders
 
-_ANSWER_SECONDS = 45.0
-_ATTEMPTS = 3
-# Builders at work at a time: each is a process or three.
-_BUILDERS = 8
 _PROBE_SHM_BYTES = 1 << 20
 _REMEDIES = {
     "bubblewrap": "install bubblewrap, on Debian: apt-get install bubblewrap",
@@ -44,22 +33,27 @@ class Roots:
     """
 
     def __init__(
-        self, spawner: SpawnerClient, *, images: str | None, system_paths: Collection[str]
+        self,
+        builders: Builders,
+        runtime_directory: str,
+        *,
+        images: str | None,
+        system_paths: Collection[str],
     ) -> None:
-        self._spawner = spawner
+        self._builders = builders
+        self._runtime = runtime_directory
         self._images = images
         self._system_paths = list(system_paths)
-        self._root = pins.root_of(spawner.runtime_directory)
+        self._root = pins.root_of(runtime_directory)
         self._layers = False
         # What roots lack here although they can be had, in words.
         self.notes: tuple[str, ...] = ()
-        self._slots = asyncio.Semaphore(_BUILDERS)
 
     async def missing(self) -> tuple[tuple[Lack, ...], tuple[Lack, ...]]:
         """What a root and what a network namespace lack here, by making one of each."""
         if os.geteuid() != 0:
             return _NOT_ROOT, _NOT_ROOT
-        answer = await self._ask(
+        answer = await self._builders.ask(
             {"op": "try_layers", **self._place("probe", Isolation.STANDARD, Network.HOST)}
         )
         self._layers = answer["ok"]
@@ -87,7 +81,7 @@ class Roots:
                 for bind in sandbox.binds
             ],
         }
-        answer = await self._ask({"op": "build", **order})
+        answer = await self._builders.ask({"op": "build", **order})
         if answer["ok"]:
             return
         if answer["kind"] == "image":
@@ -132,7 +126,7 @@ class Roots:
 
     async def _try_out(self, isolation: Isolation, network: Network) -> tuple[Lack, ...]:
         # Any directory of ours will do: the holder has no right to it and ends at once.
-        directory = os.path.join(self._spawner.runtime_directory, "executions")
+        directory = os.path.join(self._runtime, "executions")
         order = {
             "op": "try",
             **self._place(f"probe-{new_id()}", isolation, network),
@@ -143,73 +137,12 @@ class Roots:
             "shm_bytes": _PROBE_SHM_BYTES,
             "binds": [],
         }
-        answer = await self._ask(order)
+        answer = await self._builders.ask(order)
         if answer["ok"]:
             return ()
         return (Lack(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
 
     async def _do(self, order: dict[str, Any]) -> None:
-        answer = await self._ask(order)
+        answer = await self._builders.ask(order)
         if not answer["ok"]:
             raise InternalError(f"cannot take away what sandboxes had: {answer['text']}")
-
-    async def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        async with self._slots:
-            for _ in range(_ATTEMPTS - 1):
-                with suppress(SpawnerUnreachable):
-                    return await self._ask_once(order)
-            return await self._ask_once(order)
-
-    async def _ask_once(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Raises SpawnerUnreachable when no builder is at it any more, nor has done it."""
-        with ExitStack() as close:
-            order_fd = memory_file("order", records.encode(order))
-            close.callback(os.close, order_fd)
-            read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            close.callback(os.close, read_fd)
-            try:
-                answer, fds = await self._spawner.ask({"op": "build"}, [order_fd, write_fd])
-            except SpawnerUnreachable:
-                os.close(write_fd)
-                # It may have forked one before it went away, which would undo another one's work.
-                late = await _answer(read_fd, None)
-                if late is None:
-                    raise
-                return late
-            except BaseException:
-                os.close(write_fd)
-                raise
-            os.close(write_fd)
-            if not answer["ok"]:
-                raise InternalError(f"cannot start a builder: {answer['text']}")
-            if not fds:
-                # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
-                raise host_lacks("cannot start a builder", OSError(errno.EMFILE, ""))
-            close.callback(os.close, fds[0])
-            done = await _answer(read_fd, fds[0])
-            if done is None:
-                raise InternalError("cannot make or take away what a sandbox has: the builder died")
-            return done
-
-
-async def _answer(read_fd: int, pidfd: int | None) -> dict[str, Any] | None:
-    """What the builder says, None where it ended without a word; killed where it says nothing in
-    time."""
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(read_fd, readable.set)
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            await readable.wait()
-    except TimeoutError as exc:
-        if pidfd is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        raise OperationTimedOut("cannot go on: the builder of a sandbox does not end") from exc
-    finally:
-        loop.remove_reader(read_fd)
-    data = os.read(read_fd, MAX_ANSWER_BYTES)
-    if not data:
-        return None
-    answer: dict[str, Any] = json.loads(data)
-    return answer

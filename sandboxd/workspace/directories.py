@@ -17,9 +17,11 @@ import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from threading import Event
+from typing import Protocol, cast
 
-from sandboxd.errors import ConfigError, host_lacks
+from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
 from sandboxd.workspace import identity
@@ -32,8 +34,18 @@ from sandboxd.workspace.workers import Workers, finished
 
 _log = logging.getLogger(__name__)
 _REMOVERS = 4
+# What a thread removes in a hundredth of a second.
+_QUICK_ENTRIES = 500
 # Mounted over inside every sandbox, so nothing below them can be reached from there.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
+
+
+class Helpers(Protocol):
+    """Processes of their own for what the daemon's should not do."""
+
+    async def remove_tree(self, path: str) -> None:
+        """Remove a tree, however long it takes; cancelled, it stops. Raises SandboxdError."""
+        ...
 
 
 class Directories:
@@ -42,7 +54,8 @@ class Directories:
     def __init__(self, state_directory: str, *, disk_floor_bytes: int | None = None) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
         self._disk = Disk(self._root, disk_floor_bytes)
-        # Apart from all other work with files: a hostile tree takes minutes.
+        self._helpers: Helpers | None = None
+        # Apart from all other work with files.
         self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
         self._workers = Workers("files")
@@ -54,6 +67,10 @@ class Directories:
         if os.getuid() == 0:
             _check_reachable(self._root)
         self._disk.open()
+
+    def use(self, helpers: Helpers) -> None:
+        """Have others do from now on what is too much for a thread."""
+        self._helpers = helpers
 
     def close(self) -> None:
         """Stop what is being removed: the end of this process would wait for it."""
@@ -180,12 +197,27 @@ class Directories:
         return self._watches.watching(self.record_directory(sandbox_id, execution_id), ring)
 
     async def _remove_tree(self, path: str) -> None:
-        """Remove a tree; one that is cancelled has stopped."""
+        """Remove a tree; one that is cancelled stops.
+
+        A thread that makes a system call for each of many entries wants the interpreter back as
+        often, and everybody else waits for it: what is more than a little has its own process.
+        """
+        most = None if self._helpers is None else _QUICK_ENTRIES
+        if await self._remove_here(path, most):
+            return
+        try:
+            await cast(Helpers, self._helpers).remove_tree(path)
+        except SandboxdError as exc:
+            _log.warning("Removing %s without help: %s", path, exc)
+            await self._remove_here(path, None)
+
+    async def _remove_here(self, path: str, most: int | None) -> bool:
         stop = Event()
         self._stops.add(stop)
-        future = asyncio.get_running_loop().run_in_executor(self._removers, remove_tree, path, stop)
+        work = partial(remove_tree, path, stop, most=most)
+        future = asyncio.get_running_loop().run_in_executor(self._removers, work)
         try:
-            await finished(future, stop)
+            return await finished(future, stop)
         finally:
             self._stops.discard(stop)
 

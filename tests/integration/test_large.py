@@ -52,7 +52,11 @@ def reset_peak(daemon: Daemon) -> int:
 
 
 @pytest.mark.timeout(600)
-def test_a_gigabyte_up_and_down(daemon: Daemon, soak_count: Callable[[int], int]) -> None:
+def test_a_gigabyte_up_and_down(
+    daemon: Daemon,
+    soak_count: Callable[[int], int],
+    record_property: Callable[[str, object], None],
+) -> None:
     sandbox = daemon.create(limits={"disk_bytes": "3G"})
     block = os.urandom(MIB)
     count = soak_count(1024)
@@ -67,7 +71,8 @@ def test_a_gigabyte_up_and_down(daemon: Daemon, soak_count: Callable[[int], int]
         answer = http.client.HTTPResponse(connection)
         answer.begin()
         assert answer.status == 201, answer.read()
-    assert peak_bytes(daemon) - before <= FLAT
+    up = peak_bytes(daemon) - before
+    assert up <= FLAT
     sent = hashlib.sha256()
     for _ in range(count):
         sent.update(block)
@@ -88,7 +93,9 @@ def test_a_gigabyte_up_and_down(daemon: Daemon, soak_count: Callable[[int], int]
                 received.update(piece)
                 left -= len(piece)
             assert received.digest() == sent.digest(), target
-    assert peak_bytes(daemon) - before <= FLAT
+    down = peak_bytes(daemon) - before
+    record_property("memory_growth_bytes", {"up": up, "down": down})
+    assert down <= FLAT
     daemon.release(sandbox["id"])
 
 

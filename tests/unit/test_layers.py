@@ -57,9 +57,12 @@ LAYERS = {
         ("policy", "levels", "binds", "outcome", "ports", "file_ports", "migrations"), ("values",)
     ),
     "engine": Layer(("engine",), ("values", "decisions")),
+    # What the builder does as well.
+    "removal": Layer(("workspace.removal",), ("values",)),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
+    "workspace": Layer(("workspace",), ("values", "decisions", "removal")),
     # The shim holds, limits and judges its command by itself.
-    "spawn": Layer(("spawn",), ("values", "decisions", "cgroup", "isolation")),
+    "spawn": Layer(("spawn",), ("values", "decisions", "cgroup", "isolation", "removal")),
     "schemes": Layer(("schemes",), ("values", "decisions", *DOORS)),
     "wire": Layer(("wire",), ("values", "decisions")),
     "config": Layer(("config",), ("values", "decisions", "wire")),
@@ -216,7 +219,7 @@ def test_engine_touches_nothing_itself(module: str) -> None:
 
 @pytest.mark.parametrize("module", sorted(closure(*LEAN)))
 def test_spawner_and_shim_import_little(module: str) -> None:
-    assert layer_of(module) in {"values", "cgroup", "isolation", "spawn"}
+    assert layer_of(module) in {"values", "cgroup", "isolation", "removal", "spawn"}
     assert outside_imports(module) <= STDLIB_FOR_LEAN
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
@@ -94,5 +95,26 @@ def test_one_that_is_stopped_can_be_finished_later(tmp_path: Path) -> None:
     stop.set()
     with pytest.raises(Stopped):
         remove_tree(str(top), stop)
-    remove_tree(str(top), Event())
+    assert remove_tree(str(top), Event())
+    assert not top.exists()
+
+
+def test_no_more_than_asked_for_is_removed_at_a_time(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    for number in range(20):
+        (top / f"d{number}").mkdir(parents=True)
+        (top / f"f{number}").write_text("")
+    assert not remove_tree(str(top), most=20)
+    assert len([*top.iterdir()]) >= 20
+    assert remove_tree(str(top), most=60)
+    assert not top.exists()
+
+
+def test_two_at_one_tree_do_not_stop_each_other(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    for number in range(200):
+        (top / f"d{number}" / "e" / "f").mkdir(parents=True)
+        (top / f"d{number}" / "e" / "g").write_text("")
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(remove_tree, [str(top)] * 2))
     assert not top.exists()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who removes a tree: a thread what is small, a process of its own what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandboxd.errors import InternalError
+from sandboxd.workspace.directories import Directories
+from sandboxd.workspace.removal import remove_tree
+
+SMALL, LARGE = 20, 2000
+
+
+class Helper:
+    """Removes trees as a builder does, or refuses to."""
+
+    def __init__(self, *, works: bool) -> None:
+        self._works = works
+        self.left: list[int] = []
+
+    async def remove_tree(self, path: str) -> None:
+        """Fits directories.Helpers."""
+        self.left.append(len(os.listdir(path)))
+        if not self._works:
+            raise InternalError("the builder died")
+        remove_tree(path)
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> Iterator[Directories]:
+    """A state directory."""
+    made = Directories(str(tmp_path))
+    yield made
+    made.close()
+
+
+def fill(directories: Directories, entries: int) -> None:
+    home = Path(directories.home("a"))
+    home.mkdir(parents=True)
+    for number in range(entries):
+        (home / str(number)).touch()
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["works", "refuses"])
+@pytest.mark.parametrize("entries", [SMALL, LARGE])
+def test_a_large_tree_is_given_to_a_helper(
+    directories: Directories, entries: int, works: bool
+) -> None:
+    helper = Helper(works=works)
+    directories.use(helper)
+    fill(directories, entries)
+    asyncio.run(directories.remove("a"))
+    assert not os.path.exists(os.path.dirname(directories.home("a")))
+    if entries == SMALL:
+        assert helper.left == []
+    else:
+        assert len(helper.left) == 1
+
+
+def test_without_a_helper_a_thread_does_it_all(directories: Directories) -> None:
+    fill(directories, LARGE)
+    asyncio.run(directories.remove("a"))
+    assert not os.path.exists(os.path.dirname(directories.home("a")))
