@@ -286,15 +286,14 @@ class TestCommands:
         ]
 
     @pytest.mark.parametrize(
-        ("arguments", "folders"),
-        [
-            ([], ["tests/unit", "tests/contract", "tests/integration"]),
-            (["-k", "nothing"], ["tests/unit", "tests/contract", "tests/integration"]),
-            (["tests/unit/test_dev.py::TestCommands"], []),
-        ],
+        ("arguments", "all_of_them"),
+        [([], True), (["-k", "nothing"], True), (["tests/unit/test_dev.py::TestCommands"], False)],
     )
-    def test_pytest_arguments(self, dev: Any, arguments: list[str], folders: list[str]) -> None:
-        assert dev.pytest_arguments(arguments) == ["-m", "pytest", *arguments, *folders]
+    def test_pytest_arguments(self, dev: Any, arguments: list[str], all_of_them: bool) -> None:
+        folders = ["tests/unit", "tests/contract", "tests/integration"]
+        own = ["-n", "2", "--dist", "worksteal", *folders] if all_of_them else []
+        # Own ones come first, so that those given count.
+        assert dev.pytest_arguments(arguments) == ["-m", "pytest", *own, *arguments]
 
     def test_checkout_is_importable_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PYTHONPATH", "/elsewhere")
