@@ -107,6 +107,8 @@ class Config(BaseModel):
     max_output_bytes: _Bytes = 10 << 20
     open_files: _Count = 1024
     admin_group: str | None = None
+    socket_group: str | None = None
+    """Who may connect to a socket that the daemon makes itself; None: the admin group."""
     log_arguments: _Flag = False
     max_executions: _Count = 64
     max_sandboxes_per_caller: _Count | None = None

@@ -184,12 +184,15 @@ class _Daemon:
                 tasks.cancel_all()
 
     async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:
-        gid = group_id(self._settings.admin_group)
+        admin_gid = group_id("admin_group", self._settings.admin_group)
+        socket_gid = group_id("socket_group", self._settings.socket_group)
         handed = notify.listen_sockets(self._notifier)
-        sockets = handed or [listen(self._socket, gid=gid)]
+        if socket_gid is None:
+            socket_gid = admin_gid
+        sockets = handed or [listen(self._socket, gid=socket_gid)]
         keys = DiskKeys(self._state)
         keys.open()
-        admin_gids = () if gid is None else (gid,)
+        admin_gids = () if admin_gid is None else (admin_gid,)
         async with serving(engine, sockets, keys=keys, admin_gids=admin_gids):
             watchdog = asyncio.create_task(self._feed_watchdog())
             self._tell_ready(f"{chosen.scheme.name} scheme: {chosen.scheme.reason}")

@@ -15,18 +15,19 @@ from sandboxd.errors import ConfigError
 _MAX_PATH_BYTES = 107
 
 
-def group_id(name: str | None) -> int | None:
-    """The gid of the configured admin group. Raises ConfigError for an unknown one."""
+def group_id(setting: str, name: str | None) -> int | None:
+    """The gid of the group that a setting names, if it does. Raises ConfigError for an unknown
+    one."""
     if name is None:
         return None
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError as exc:
-        raise ConfigError(f"cannot use admin_group {name!r}: there is no such group") from exc
+        raise ConfigError(f"cannot use {setting} {name!r}: there is no such group") from exc
 
 
 def listen(path: str, *, gid: int | None) -> socket.socket:
-    """A bound socket at `path`: 0600, or 0660 for the admin group. Raises ConfigError.
+    """A bound socket at `path`: 0600, or 0660 for a group. Raises ConfigError.
 
     A socket that nobody listens on any more is replaced; anything else at the path is not.
     """
