@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
 from sandboxd.engine.events import Events
+from sandboxd.engine.history import History
 from sandboxd.engine.life import Counters
 from sandboxd.engine.requests import (
     ExecutionRequest,
@@ -37,6 +38,14 @@ class Engine(Protocol):
     @property
     def events(self) -> Events:
         """What happened lately; `owner_uid` says who may see it."""
+        ...
+
+    async def history(self) -> History:
+        """What was used, ended and refused by the minute, until now."""
+        ...
+
+    def note_refusal(self, uid: int, code: str) -> None:
+        """An error was answered."""
         ...
 
     @property

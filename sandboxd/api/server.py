@@ -17,7 +17,7 @@ from sandboxd.api import openapi, replays
 from sandboxd.api.connection import Connection, ConnectionFactory
 from sandboxd.api.decode import read_body, read_query, validate
 from sandboxd.api.engine_port import Engine
-from sandboxd.api.peer import NOBODY
+from sandboxd.api.peer import NOBODY, Peer
 from sandboxd.api.responses import Reply, Sent, error_response, internal_error, send_reply
 from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters, path_parameter
 from sandboxd.api.seen import Seen
@@ -124,7 +124,7 @@ class Api:
         try:
             response = await self._respond(request, connection, request_id)
         except SandboxdError as exc:
-            self._seen.refusal(exc.code)
+            self._note(exc, peer)
             response = error_response(exc, request_id)
         except ConnectionError:
             raise
@@ -183,7 +183,7 @@ class Api:
             try:
                 answer = await route.handler(replace(call, origin=origin))
             except SandboxdError as exc:
-                self._seen.refusal(exc.code)
+                self._note(exc, call.caller)
                 raise
             assert isinstance(answer, Reply)
             return send_reply(answer)
@@ -191,6 +191,11 @@ class Api:
         fingerprint = replays.fingerprint_of(call.request, body)
         sent = await self._replays.respond(call.caller, key, fingerprint, call.request_id, serve)
         return sent.response()
+
+    def _note(self, error: SandboxdError, asker: Peer | Caller | None) -> None:
+        self._seen.refusal(error.code)
+        if asker is not None:
+            self._engine.note_refusal(asker.uid, error.code)
 
     def _authorize(self, route: AnyRoute, connection: Connection) -> Caller:
         peer = connection.peer

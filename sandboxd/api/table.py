@@ -10,6 +10,7 @@ from sandboxd.api import (
     execution_events,
     executions,
     files,
+    history,
     host,
     inputs,
     metrics,
@@ -19,6 +20,7 @@ from sandboxd.api import (
 from sandboxd.api.routes import LARGE_BODY_BYTES, Access, AnyRoute, Route
 from sandboxd.wire import answers
 from sandboxd.wire import files as f
+from sandboxd.wire import history as h
 from sandboxd.wire import host as host_answers
 from sandboxd.wire import requests as r
 
@@ -269,6 +271,12 @@ ROUTES: tuple[AnyRoute, ...] = (
         raw_type="text/event-stream", errors=(errors.Draining, errors.QuotaExceeded),
         headers={"Last-Event-ID": "id of the last event seen: go on after it"},
         event_data=host_answers.EventAnswer,
+    ),
+    Route(
+        "GET", "/v1/history", history.get_history,
+        "What was used, how executions ended and what was refused, over time",
+        body=r.Nothing, query=h.HistoryQuery, answer=h.HistoryAnswer,
+        statuses={200: "sums over all the caller may see, and by owner"},
     ),
     Route(
         "GET", "/v1/host", host.get_host, "What this host can do, and how much of it is taken",

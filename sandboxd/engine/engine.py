@@ -16,7 +16,9 @@ from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import file_use
+from sandboxd.engine.history import History
 from sandboxd.engine.life import Counters
+from sandboxd.engine.looks import Looks
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import (
     ExecutionRequest,
@@ -54,6 +56,7 @@ class Engine:
         self._executions = Executions(context)
         self._upkeep = Upkeep(context, self._sandboxes, self._executions)
         self._disk = DiskKeeper(context)
+        self._looks = Looks(context)
         self.is_ready = False
 
     async def open(self) -> None:
@@ -264,6 +267,14 @@ class Engine:
     def events(self) -> Events:
         """What happened lately; `owner_uid` says who may see it."""
         return self._context.life.events
+
+    async def history(self) -> History:
+        """What was used, ended and refused by the minute, until now."""
+        return await self._looks.fresh()
+
+    def note_refusal(self, uid: int, code: str) -> None:
+        """An error was answered, and the history is to have it."""
+        self._context.life.history.refused(uid, code)
 
     @property
     def counters(self) -> Counters:

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass, field
 
 from sandboxd.engine.events import Event, Events
+from sandboxd.engine.history import History
 from sandboxd.logs import ASKED, about
 from sandboxd.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
 from sandboxd.ports import Clock
@@ -43,6 +44,7 @@ class Life:
         self._logs_arguments = logs_arguments
         self.events = Events()
         self.counters = Counters()
+        self.history = History(clock)
 
     def sandbox(self, kind: EventType, sandbox: Sandbox, reason: ErrorCode | None = None) -> None:
         """A step of a sandbox."""
@@ -80,6 +82,7 @@ class Life:
         ended = counters.executions_ended
         ended[outcome.status] = ended.get(outcome.status, 0) + 1
         counters.cpu_seconds += execution.usage.cpu_seconds or 0.0
+        self.history.ended(sandbox.owner_uid, execution)
         kind = EventType.EXECUTION_ENDED
         self.events.publish(self._event(kind, sandbox, execution=execution))
         owner = None if outcome.limit_owner is None else f"limit of the {outcome.limit_owner}"

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DISK_PERIOD_SECONDS, DiskKeeper
 from sandboxd.engine.executions import Executions
+from sandboxd.engine.looks import LOOK_SECONDS, Looks
 from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.sandboxes import Sandboxes
@@ -38,6 +39,7 @@ class Upkeep:
             ("reconcile", PERIOD_SECONDS, self._reconcile.pass_once),
             ("upkeep of the scheme", _PERIOD_SECONDS, scheme.upkeep),
             ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
+            ("history", LOOK_SECONDS, Looks(self._context).pass_once),
             ("disk limits", DISK_PERIOD_SECONDS, DiskKeeper(self._context).pass_once),
         ):
             self._context.tasks.start(_repeat(name, period, work), name)

@@ -354,14 +354,15 @@ class PageQuery(Request):
     ] | (None) = None
 
 
-def _moment(value: object) -> datetime:
+def moment(value: object) -> datetime:
+    """A time in a query."""
     try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        found = None
+    if found is None or found.tzinfo is None or not 1970 < found.year < 9999:
         raise ValueError("must be a time such as 2026-01-02T03:04:05Z")
-    return moment
+    return found
 
 
 class SandboxFilters(PageQuery):
@@ -399,7 +400,7 @@ class ExecutionsQuery(SandboxFilters):
     """GET /v1/executions and GET .../executions: `name` and `metadata` are the sandbox's."""
 
     status: ExecutionStatus | None = None
-    ended_after: Annotated[datetime, BeforeValidator(_moment)] | None = None
+    ended_after: Annotated[datetime, BeforeValidator(moment)] | None = None
     """Only those that ended later, by an RFC 3339 time."""
 
     def fits_execution(self, execution: Execution) -> bool:

@@ -50,6 +50,7 @@ LAYERS = {
             "entries",
             "pidfd",
             "readiness",
+            "sums",
         ),
         (),
     ),

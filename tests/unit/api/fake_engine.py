@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from sandboxd.api.engine_port import Stream
 from sandboxd.engine.events import Events
+from sandboxd.engine.history import History
 from sandboxd.engine.life import Counters
 from sandboxd.engine.requests import (
     ExecutionRequest,
@@ -103,6 +104,19 @@ class FakeEngine:
         self.executions_running = 0
         self.events = Events()
         self.counters = Counters()
+        self.past = History(self)
+
+    def now(self) -> datetime:
+        return BEGIN + timedelta(seconds=self._ticks)
+
+    def monotonic(self) -> float:
+        return float(self._ticks)
+
+    async def history(self) -> History:
+        return self.past
+
+    def note_refusal(self, uid: int, code: str) -> None:
+        self.past.refused(uid, code)
 
     @property
     def is_ready(self) -> bool:

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handler of /v1/history."""
+
+from __future__ import annotations
+
+from sandboxd.api.responses import Reply
+from sandboxd.api.routes import Call
+from sandboxd.wire.history import HistoryAnswer, HistoryQuery
+from sandboxd.wire.requests import Nothing
+
+
+async def get_history(call: Call[Nothing, HistoryQuery]) -> Reply:
+    """What was used, how executions ended and what was refused, over time."""
+    history = await call.engine.history()
+    since, until = call.query.bounds(history.now())
+    return Reply(
+        200, HistoryAnswer.of(history.period(call.caller, since, until, call.query.points))
+    )

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was used, how executions ended and what was refused, by the minute and by owner: bounded, in
+memory, since this daemon started."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sandboxd.model import Caller, Execution, SandboxUsage, Usage
+from sandboxd.ports import Clock
+from sandboxd.sums import GAINS, OTHERS, Period, Sums
+
+INTERVAL_SECONDS = 60.0
+KEPT_INTERVALS = 1440
+# In one interval; what more owners did is kept without saying whose it was.
+MAX_OWNERS = 64
+_SPARE_COUNTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """`begun`: by the wall clock; by_owner: OTHERS are those for whom there was no room."""
+
+    begun: datetime
+    by_owner: dict[int, Sums] = field(default_factory=dict)
+
+    def owner(self, uid: int) -> Sums:
+        """The sums to add to."""
+        if uid not in self.by_owner and len(self.by_owner) >= MAX_OWNERS:
+            uid = OTHERS
+        return self.by_owner.setdefault(uid, Sums())
+
+
+class History:
+    """Told of every end and every refusal, and shown all that runs from time to time."""
+
+    def __init__(self, clock: Clock, *, kept: int = KEPT_INTERVALS) -> None:
+        self._clock = clock
+        self.known_since = clock.now()
+        self.looked_monotonic = clock.monotonic()
+        self._begun_monotonic = clock.monotonic()
+        self._open = Interval(self.known_since)
+        self._closed: deque[Interval] = deque(maxlen=kept)
+        # Of each running execution, what is in the sums already.
+        self._counted: dict[tuple[str, str], tuple[float, ...]] = {}
+
+    def now(self) -> datetime:
+        """The wall clock."""
+        return self._clock.now()
+
+    def ended(self, owner_uid: int, execution: Execution) -> None:
+        """An execution's end, with all that it used since the last look."""
+        sums = self._now().owner(owner_uid)
+        sums.ended[execution.outcome.status] += 1
+        self._count(sums, execution, execution.usage)
+        self._counted.pop((execution.sandbox_id, execution.id), None)
+
+    def refused(self, uid: int, code: str) -> None:
+        """An error that was answered."""
+        self._now().owner(uid).refused[code] += 1
+
+    def look(self, running: Collection[tuple[int, Execution, SandboxUsage]]) -> None:
+        """All that runs now: owner, execution, usage."""
+        interval = self._now()
+        self.looked_monotonic = self._clock.monotonic()
+        self._forget_gone({(one.sandbox_id, one.id) for _, one, _ in running})
+        memory: dict[int, list[int | None]] = {}
+        for uid, execution, used in running:
+            if execution.is_finished:
+                # Since it was asked for; its end counts it, or did.
+                continue
+            self._count(interval.owner(uid), execution, used)
+            memory.setdefault(uid, []).append(used.memory_bytes)
+        for uid, sizes in memory.items():
+            told = [size for size in sizes if size is not None]
+            interval.owner(uid).saw(len(sizes), sum(told) if told else None)
+
+    def period(self, caller: Caller, since: datetime, until: datetime, points: int) -> Period:
+        """What `caller` may see of the time from `since` until `until`, in at most so many points.
+
+        Points in which nothing happened are left out.
+        """
+        self._now()
+        minutes = max(1.0, (until - since).total_seconds() / INTERVAL_SECONDS)
+        width = INTERVAL_SECONDS * -(-minutes // points)
+        found: dict[int, Sums] = {}
+        by_owner: dict[int, Sums] = {}
+        for interval in (*self._closed, self._open):
+            last = interval.begun + timedelta(seconds=INTERVAL_SECONDS)
+            if last <= since or interval.begun >= until or since >= until:
+                continue
+            seen = [(u, s) for u, s in interval.by_owner.items() if caller.may_see(u)]
+            for uid, sums in seen:
+                by_owner.setdefault(uid, Sums()).add(sums, beside=False)
+            if seen:
+                place = max(0, int((interval.begun - since).total_seconds() // width))
+                found.setdefault(place, Sums()).add(_together(s for _, s in seen), beside=False)
+        dated = [(since + timedelta(seconds=n * width), sums) for n, sums in sorted(found.items())]
+        return Period(since, until, self.known_since, width, dated, by_owner)
+
+    def _forget_gone(self, running: set[tuple[str, str]]) -> None:
+        """Those that never got to a told end. Not at once: an end may be just about to be told."""
+        if len(self._counted) > 2 * len(running) + _SPARE_COUNTS:
+            self._counted = {key: was for key, was in self._counted.items() if key in running}
+
+    def _now(self) -> Interval:
+        """The interval of this moment."""
+        now = self._clock.monotonic()
+        if now - self._begun_monotonic >= INTERVAL_SECONDS:
+            if self._open.by_owner:
+                self._closed.append(self._open)
+            self._open = Interval(self._clock.now())
+            self._begun_monotonic = now
+        return self._open
+
+    def _count(self, sums: Sums, execution: Execution, used: Usage | SandboxUsage) -> None:
+        """Add what it used since it was counted last."""
+        key = (execution.sandbox_id, execution.id)
+        now = tuple(getattr(used, name) for name in GAINS)
+        before = self._counted.get(key)
+        if before is None:
+            is_older = execution.created_at < self.known_since
+            before = tuple((value or 0) if is_older else 0 for value in now)
+        for name, value, counted in zip(GAINS, now, before, strict=True):
+            sums.gain(name, None if value is None else value - counted)
+        kept = zip(now, before, strict=True)
+        self._counted[key] = tuple(max(value or 0, counted) for value, counted in kept)
+
+
+def _together(parts: Iterable[Sums]) -> Sums:
+    whole = Sums()
+    for part in parts:
+        whole.add(part, beside=True)
+    return whole

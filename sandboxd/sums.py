@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was used, how executions ended and what was refused, summed up over owners and time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+# The owner of what is kept without saying whose it was.
+OTHERS = -1
+GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of one owner and interval, or of many; None = nothing of it is known.
+
+    memory_bytes, executions: the most at any look. The others: of the whole interval.
+    """
+
+    cpu_seconds: float | None = None
+    io_read_bytes: float | None = None
+    io_written_bytes: float | None = None
+    memory_bytes: int | None = None
+    executions: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def gain(self, name: str, value: float | None) -> None:
+        """Add to one of the sums."""
+        if value is not None:
+            setattr(self, name, (getattr(self, name) or 0) + max(0, value))
+
+    def saw(self, executions: int, memory_bytes: int | None) -> None:
+        """What one look found."""
+        self.executions = max(self.executions, executions)
+        if memory_bytes is not None:
+            self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
+
+    def add(self, other: Sums, *, beside: bool) -> None:
+        """beside: of the same time, so that what is used at once adds up."""
+        for name in GAINS:
+            self.gain(name, getattr(other, name))
+        self.ended += other.ended
+        self.refused += other.refused
+        if beside:
+            self.executions += other.executions
+            if other.memory_bytes is not None:
+                self.memory_bytes = (self.memory_bytes or 0) + other.memory_bytes
+        else:
+            self.saw(other.executions, other.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What a caller may see of a time: by_owner has OTHERS for admins alone."""
+
+    since: datetime
+    until: datetime
+    known_since: datetime
+    interval_seconds: float
+    points: list[tuple[datetime, Sums]]
+    by_owner: Mapping[int, Sums]

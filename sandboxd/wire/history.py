@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /v1/history: what was used, how executions ended and what was refused, over time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sandboxd.sums import OTHERS, Period, Sums
+from sandboxd.wire.answers import Answer
+from sandboxd.wire.requests import Request, moment, whole_number
+
+_DEFAULT = timedelta(hours=1)
+_LONGEST = timedelta(days=31)
+MAX_POINTS = 1440
+_Moment = Annotated[datetime, BeforeValidator(moment)]
+
+
+class HistoryQuery(Request):
+    """GET /v1/history."""
+
+    since: _Moment | None = None
+    """An RFC 3339 time; default: an hour before `until`."""
+    until: _Moment | None = None
+    """An RFC 3339 time; default: now."""
+    points: Annotated[int, whole_number(1, MAX_POINTS), Field(description="at most so many")] = 240
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.since and self.until and not self.since < self.until:
+            raise ValueError("since must be before until")
+        return self
+
+    def bounds(self, now: datetime) -> tuple[datetime, datetime]:
+        """Since when and until when; at most 31 days."""
+        until = (self.until or now).astimezone(UTC)
+        since = (self.since or until - _DEFAULT).astimezone(UTC)
+        return max(min(since, until), until - _LONGEST), until
+
+
+class SumsAnswer(Answer):
+    """Null where nothing of it is known.
+
+    executions, memory_bytes: the most at any look. The others: of the whole time.
+    """
+
+    executions: int
+    memory_bytes: int | None
+    cpu_seconds: float | None
+    io_read_bytes: int | None
+    io_written_bytes: int | None
+    ended: dict[str, int] = Field(description="executions by status")
+    refused: dict[str, int] = Field(description="errors answered, by code")
+
+
+class PointAnswer(SumsAnswer):
+    """From `at` on, for `interval_seconds`."""
+
+    at: datetime
+
+
+class OwnerAnswer(SumsAnswer):
+    """`owner_uid` null: all those for whom there was no room."""
+
+    owner_uid: int | None
+
+
+class HistoryAnswer(Answer):
+    """Points in which nothing happened are left out; before `known_since` nothing is known."""
+
+    since: datetime
+    until: datetime
+    known_since: datetime
+    interval_seconds: float
+    points: list[PointAnswer]
+    owners: list[OwnerAnswer]
+
+    @classmethod
+    def of(cls, period: Period) -> HistoryAnswer:
+        """The answer about `period`."""
+        return cls(
+            since=period.since,
+            until=period.until,
+            known_since=period.known_since,
+            interval_seconds=period.interval_seconds,
+            points=[PointAnswer(at=at, **_sums(sums)) for at, sums in period.points],
+            owners=[
+                OwnerAnswer(owner_uid=None if uid == OTHERS else uid, **_sums(sums))
+                for uid, sums in sorted(period.by_owner.items())
+            ],
+        )
+
+
+def _sums(sums: Sums) -> dict[str, Any]:
+    return {
+        "executions": sums.executions,
+        "memory_bytes": sums.memory_bytes,
+        "cpu_seconds": sums.cpu_seconds,
+        "io_read_bytes": sums.io_read_bytes,
+        "io_written_bytes": sums.io_written_bytes,
+        "ended": dict(sums.ended),
+        "refused": dict(sums.refused),
+    }

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history counts each second once, tells nobody of others, and is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sandboxd.engine import history as module
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.history import History
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.model import Caller, Command, Execution, ExecutionStatus, Outcome, SandboxUsage, Usage
+from sandboxd.sums import OTHERS, Period
+from tests.unit.engine.fakes import World, make_engine
+from tests.unit.values import an_execution
+
+ME = Caller(1000, 1000, 1, is_admin=False)
+ADMIN = Caller(0, 0, 1, is_admin=True)
+HALF_A_DAY = timedelta(hours=12)
+
+
+def running(world: World, number: int = 0) -> Execution:
+    return replace(an_execution(), id=f"{number:012}", created_at=world.now())
+
+
+def all_of(history: History, caller: Caller, points: int = 240) -> Period:
+    now = history.now()
+    return history.period(caller, now - HALF_A_DAY, now + timedelta(seconds=1), points)
+
+
+def ended(execution: Execution, cpu: float | None) -> Execution:
+    execution.outcome = Outcome(ExecutionStatus.EXITED, exit_code=0)
+    execution.usage = Usage(cpu_seconds=cpu)
+    return execution
+
+
+def test_what_is_used_is_counted_once() -> None:
+    world = World()
+    history = History(world)
+    world.seconds += 1
+    one = running(world)
+    for cpu, memory in ((1.0, 10), (2.5, 30), (2.5, 20)):
+        history.look([(1000, one, SandboxUsage(cpu_seconds=cpu, memory_bytes=memory))])
+    history.ended(1000, ended(one, 4.0))
+    # A look that began before the end and is told of after it.
+    history.look([(1000, one, SandboxUsage(cpu_seconds=3.9, memory_bytes=99))])
+    [sums] = all_of(history, ME).by_owner.values()
+    assert (sums.cpu_seconds, sums.memory_bytes, sums.executions) == (4.0, 30, 1)
+    assert sums.ended == {"EXITED": 1}
+
+
+def test_what_an_earlier_daemon_saw_is_none_of_this_ones() -> None:
+    world = World()
+    old = running(world)
+    world.seconds += 10
+    history = History(world)
+    history.look([(1000, old, SandboxUsage(cpu_seconds=100.0))])
+    history.ended(1000, ended(old, 101.0))
+    unseen = replace(old, id="b" * 12)
+    history.ended(1000, ended(unseen, 50.0))
+    assert all_of(history, ME).by_owner[1000].cpu_seconds == 1.0
+
+
+def test_unknown_is_not_nothing() -> None:
+    history = History(World())
+    history.look([(1000, running(World()), SandboxUsage())])
+    sums = all_of(history, ME).by_owner[1000]
+    assert (sums.cpu_seconds, sums.memory_bytes, sums.executions) == (None, None, 1)
+
+
+def test_minutes_are_told_apart_and_put_together() -> None:
+    world = World()
+    history = History(world)
+    for minute in range(4):
+        one = running(world, minute)
+        history.look([(1000, one, SandboxUsage(memory_bytes=10 * (minute + 1)))])
+        history.look([(1001, running(world, 9), SandboxUsage(memory_bytes=1))])
+        history.ended(1000, ended(one, 1.0))
+        world.seconds += 60
+    period = all_of(history, ADMIN, 1440)
+    assert period.interval_seconds == 60
+    assert [sums.memory_bytes for _, sums in period.points] == [11, 21, 31, 41]
+    assert [at.second for at, _ in period.points] == [period.since.second] * 4
+    [(_, sums)] = all_of(history, ADMIN, 1).points
+    assert (sums.memory_bytes, sums.cpu_seconds, sums.executions) == (41, 4.0, 2)
+    later = history.period(ADMIN, history.now() - timedelta(seconds=90), history.now(), 10)
+    assert sum(sums.ended["EXITED"] for _, sums in later.points) == 2
+    assert all_of(history, ME).by_owner.keys() == {1000}
+
+
+def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OWNERS", 3)
+    monkeypatch.setattr(module, "_SPARE_COUNTS", 5)
+    world = World()
+    history = History(world, kept=4)
+    for minute in range(10):
+        for uid in range(10):
+            history.refused(uid, "INVALID_REQUEST")
+            history.look([(uid, running(world, 10 * minute + uid), SandboxUsage())])
+        world.seconds += 60
+    period = all_of(history, ADMIN, 1440)
+    assert len(period.points) == 4
+    assert period.by_owner.keys() == {0, 1, 2, OTHERS}
+    assert period.by_owner[OTHERS].refused == {"INVALID_REQUEST": 28}
+    assert len(history._counted) <= 10
+
+
+async def test_the_engine_looks_when_asked_and_tells_of_ends() -> None:
+    world = World()
+    engine: Engine
+    engine, context = make_engine(world)
+    async with context.tasks:
+        world.seconds += 1
+        world.usage = SandboxUsage(memory_bytes=7, cpu_seconds=1.0)
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        request = ExecutionRequest(Command(("true",)))
+        execution = await engine.start_execution(ME, sandbox.id, request)
+        world.seconds += 2
+        history = await engine.history()
+        assert all_of(history, ME).by_owner[1000].memory_bytes == 7
+        engine.note_refusal(1000, "DRAINING")
+        world.shims[execution.id].finish()
+        await engine.wait_execution(ME, sandbox.id, execution.id, None)
+        sums = all_of(await engine.history(), ME).by_owner[1000]
+        assert (sum(sums.ended.values()), sums.refused) == (1, {"DRAINING": 1})
+        context.tasks.cancel_all()
