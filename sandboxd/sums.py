@@ -17,7 +17,7 @@ GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 class Sums:
     """Of one owner and interval, or of many; None = nothing of it is known.
 
-    memory_bytes, executions: the most at any look. The others: of the whole interval.
+    memory_bytes, executions: the most at once, as far as seen. The others: of the whole interval.
     """
 
     cpu_seconds: float | None = None

@@ -84,6 +84,10 @@ class Client:
         """What a sandbox uses now, and if asked each of its running executions."""
         return self._ask(routes.sandbox_metrics(ref, by_execution=by_execution))
 
+    def history(self, since: str, until: str, points: int) -> Answer:
+        """What was used, how executions ended and what was refused, from one time to another."""
+        return self._ask(routes.history(since, until, points))
+
     def start_execution(self, ref: str, body: Mapping[str, Any]) -> Answer:
         """The running execution; wait with `wait_execution`."""
         return self._ask(routes.start_execution(ref, body))

@@ -75,6 +75,12 @@ def sandbox_metrics(ref: str, *, by_execution: bool = False) -> Request:
     return Request("GET", f"{sandbox_path(ref)}/metrics", query=query)
 
 
+def history(since: str, until: str, points: int) -> Request:
+    """What was used, how executions ended and what was refused."""
+    query = {"since": since, "until": until, "points": points}
+    return Request("GET", "/v1/history", query=query)
+
+
 def start_execution(ref: str, body: Body) -> Request:
     """Answered with the running execution."""
     path = f"{sandbox_path(ref)}/executions"

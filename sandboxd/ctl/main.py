@@ -34,6 +34,7 @@ COMMANDS = {
     "update": "change a sandbox's limits, live",
     "rm": "release sandboxes, with all that runs in them",
     "events": "show what happens, as it happens",
+    "report": "say what ran in a period, as text or as a page with plots",
     "drain": "have the host take no new work; what runs goes on",
     "undrain": "have the host take work again",
     "doctor": "say what this host can enforce, by whom, and what is missing",

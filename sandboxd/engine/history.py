@@ -18,6 +18,7 @@ KEPT_INTERVALS = 1440
 # In one interval; what more owners did is kept without saying whose it was.
 MAX_OWNERS = 64
 _SPARE_COUNTS = 1000
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,31 @@ class History:
         self._open = Interval(self.known_since)
         self._closed: deque[Interval] = deque(maxlen=kept)
         # Of each running execution, what is in the sums already.
-        self._counted: dict[tuple[str, str], tuple[float, ...]] = {}
+        self._counted: dict[_Key, tuple[float, ...]] = {}
+        self._running: dict[int, set[_Key]] = {}
 
     def now(self) -> datetime:
         """The wall clock."""
         return self._clock.now()
 
+    def started(self, owner_uid: int, execution: Execution) -> None:
+        """An execution's start."""
+        running = self._running.setdefault(owner_uid, set())
+        running.add(_key(execution))
+        self._now().owner(owner_uid).saw(len(running), None)
+
     def ended(self, owner_uid: int, execution: Execution) -> None:
         """An execution's end, with all that it used since the last look."""
         sums = self._now().owner(owner_uid)
         sums.ended[execution.outcome.status] += 1
+        running = self._running.get(owner_uid, set())
+        # At some time at least this much was used at once.
+        sums.saw(max(1, len(running)), execution.usage.memory_peak_bytes)
+        running.discard(_key(execution))
+        if not running:
+            self._running.pop(owner_uid, None)
         self._count(sums, execution, execution.usage)
-        self._counted.pop((execution.sandbox_id, execution.id), None)
+        self._counted.pop(_key(execution), None)
 
     def refused(self, uid: int, code: str) -> None:
         """An error that was answered."""
@@ -66,7 +80,7 @@ class History:
         """All that runs now: owner, execution, usage."""
         interval = self._now()
         self.looked_monotonic = self._clock.monotonic()
-        self._forget_gone({(one.sandbox_id, one.id) for _, one, _ in running})
+        self._forget_gone({_key(execution) for _, execution, _ in running})
         memory: dict[int, list[int | None]] = {}
         for uid, execution, used in running:
             if execution.is_finished:
@@ -74,9 +88,11 @@ class History:
                 continue
             self._count(interval.owner(uid), execution, used)
             memory.setdefault(uid, []).append(used.memory_bytes)
+            self._running.setdefault(uid, set()).add(_key(execution))
         for uid, sizes in memory.items():
             told = [size for size in sizes if size is not None]
-            interval.owner(uid).saw(len(sizes), sum(told) if told else None)
+            at_once = max(len(sizes), len(self._running[uid]))
+            interval.owner(uid).saw(at_once, sum(told) if told else None)
 
     def period(self, caller: Caller, since: datetime, until: datetime, points: int) -> Period:
         """What `caller` may see of the time from `since` until `until`, in at most so many points.
@@ -101,7 +117,7 @@ class History:
         dated = [(since + timedelta(seconds=n * width), sums) for n, sums in sorted(found.items())]
         return Period(since, until, self.known_since, width, dated, by_owner)
 
-    def _forget_gone(self, running: set[tuple[str, str]]) -> None:
+    def _forget_gone(self, running: set[_Key]) -> None:
         """Those that never got to a told end. Not at once: an end may be just about to be told."""
         if len(self._counted) > 2 * len(running) + _SPARE_COUNTS:
             self._counted = {key: was for key, was in self._counted.items() if key in running}
@@ -118,7 +134,7 @@ class History:
 
     def _count(self, sums: Sums, execution: Execution, used: Usage | SandboxUsage) -> None:
         """Add what it used since it was counted last."""
-        key = (execution.sandbox_id, execution.id)
+        key = _key(execution)
         now = tuple(getattr(used, name) for name in GAINS)
         before = self._counted.get(key)
         if before is None:
@@ -128,6 +144,10 @@ class History:
             sums.gain(name, None if value is None else value - counted)
         kept = zip(now, before, strict=True)
         self._counted[key] = tuple(max(value or 0, counted) for value, counted in kept)
+
+
+def _key(execution: Execution) -> _Key:
+    return (execution.sandbox_id, execution.id)
 
 
 def _together(parts: Iterable[Sums]) -> Sums:

@@ -66,6 +66,7 @@ class Life:
     def started(self, sandbox: Sandbox, execution: Execution) -> None:
         """Its command runs."""
         self.counters.executions_started += 1
+        self.history.started(sandbox.owner_uid, execution)
         kind = EventType.EXECUTION_STARTED
         self.events.publish(self._event(kind, sandbox, execution=execution))
         what = ""

@@ -43,7 +43,8 @@ class HistoryQuery(Request):
 class SumsAnswer(Answer):
     """Null where nothing of it is known.
 
-    executions, memory_bytes: the most at any look. The others: of the whole time.
+    executions: the most at once. memory_bytes: the most at any look, or of one execution. The
+    others: of the whole time.
     """
 
     executions: int

@@ -80,7 +80,7 @@ WIRING = "daemon"
 THIRD_PARTY = {
     "aiohttp": ("api", "daemon"),
     "dbus_fast": ("systemd",),
-    "jinja2": ("report", "units"),
+    "jinja2": ("ctl.report", "units"),
     "prometheus_client": ("api",),
     # Records on disk are an edge, too.
     "pydantic": ("api", "config", "store", "wire"),

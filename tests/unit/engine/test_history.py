@@ -52,6 +52,22 @@ def test_what_is_used_is_counted_once() -> None:
     assert sums.ended == {"EXITED": 1}
 
 
+def test_short_ones_between_two_looks_are_seen() -> None:
+    world = World()
+    history = History(world)
+    world.seconds += 1
+    pair = [running(world, number) for number in range(2)]
+    for one in pair:
+        history.started(1000, one)
+    for one in pair:
+        history.ended(1000, replace(ended(one, 0.1), usage=Usage(memory_peak_bytes=5)))
+    sums = all_of(history, ME).by_owner[1000]
+    assert (sums.executions, sums.memory_bytes) == (2, 5)
+    world.seconds += 60
+    history.started(1000, running(world, 3))
+    assert all_of(history, ME, 1440).points[-1][1].executions == 1
+
+
 def test_what_an_earlier_daemon_saw_is_none_of_this_ones() -> None:
     world = World()
     old = running(world)

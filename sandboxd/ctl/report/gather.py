@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the daemon's answers to what a report says. Bounded: only the largest executions are kept,
+and points are as many as were asked for."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from sandboxd.client.calls import RUNNING, Answer, Client
+
+POINTS = 180
+TOP = 10
+_GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
+
+
+@dataclass(slots=True)
+class Consumer:
+    """What the executions of one sandbox used, as far as their records are kept."""
+
+    sandbox_id: str
+    name: str | None = None
+    executions: int = 0
+    cpu_seconds: float = 0.0
+    memory_peak_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """points, owners: as in GET /v1/history. executions: answers of executions, largest first.
+
+    codes: error codes of executions whose records are kept; records: how many these are.
+    """
+
+    since: datetime
+    until: datetime
+    known_since: datetime
+    interval_seconds: float
+    host: Answer
+    points: list[Answer]
+    owners: list[Answer]
+    by_cpu: list[Answer]
+    by_memory: list[Answer]
+    sandboxes: list[Consumer]
+    codes: Counter[str]
+    records: int
+    running: int
+
+    @property
+    def ended(self) -> Counter[str]:
+        """Executions that ended, by status."""
+        return _sum(self.owners, "ended")
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Errors that were answered, by code."""
+        return _sum(self.owners, "refused")
+
+    def total(self, name: str) -> float | None:
+        """The sum over owners; None where something ran and nothing is known."""
+        if not self.owners:
+            return 0
+        told = [owner[name] for owner in self.owners if owner[name] is not None]
+        return sum(told) if told else None
+
+    def highest(self, name: str) -> float | None:
+        """The most at any point of time; None where something ran and nothing is known."""
+        if not self.points:
+            return 0
+        return max((one[name] for one in self.points if one[name] is not None), default=None)
+
+
+def gather(client: Client, since: datetime, until: datetime) -> Report:
+    """The report on the time from `since` until `until`."""
+    history = client.history(since.isoformat(), until.isoformat(), POINTS)
+    names = {box["id"]: box["name"] for box in client.list_sandboxes()}
+    seen = _Seen(since, until)
+    for execution in client.list_executions():
+        seen.add(execution)
+    for consumer in seen.sandboxes.values():
+        consumer.name = names.get(consumer.sandbox_id)
+    return Report(
+        since=_time(history["since"]),
+        until=_time(history["until"]),
+        known_since=_time(history["known_since"]),
+        interval_seconds=history["interval_seconds"],
+        host=client.host(),
+        points=history["points"],
+        owners=sorted(history["owners"], key=lambda one: one["cpu_seconds"] or 0.0, reverse=True),
+        by_cpu=seen.by_cpu.largest(),
+        by_memory=seen.by_memory.largest(),
+        sandboxes=_largest(seen.sandboxes.values()),
+        codes=seen.codes,
+        records=seen.records,
+        running=seen.running,
+    )
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """A report as JSON has it."""
+    found = {name.name: getattr(report, name.name) for name in fields(report)}
+    sandboxes = [asdict(one) for one in report.sandboxes]
+    more = {"ended": dict(report.ended), "refused": dict(report.refused), "sandboxes": sandboxes}
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in {**found, **more}.items()
+    }
+
+
+class _Largest:
+    """The TOP largest of many, without keeping the others."""
+
+    def __init__(self, size: Callable[[Answer], float | None]) -> None:
+        self._size = size
+        self._heap: list[tuple[float, int, Answer]] = []
+        self._number = 0
+
+    def add(self, one: Answer) -> None:
+        size = self._size(one)
+        if not size:
+            return
+        self._number += 1
+        entry = (size, -self._number, one)
+        if len(self._heap) < TOP:
+            heapq.heappush(self._heap, entry)
+        else:
+            heapq.heappushpop(self._heap, entry)
+
+    def largest(self) -> list[Answer]:
+        return [one for _, _, one in sorted(self._heap, key=lambda entry: entry[:2], reverse=True)]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Executions of a time, added up one by one."""
+
+    since: datetime
+    until: datetime
+    by_cpu: _Largest = field(default_factory=lambda: _Largest(_used("cpu_seconds")))
+    by_memory: _Largest = field(default_factory=lambda: _Largest(_used("memory_peak_bytes")))
+    sandboxes: dict[str, Consumer] = field(default_factory=dict)
+    codes: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    running: int = 0
+
+    def add(self, execution: Answer) -> None:
+        """One of any time."""
+        if _time(execution["created_at"]) >= self.until:
+            return
+        if execution["status"] in RUNNING:
+            self.running += 1
+            return
+        ended = execution["finished_at"]
+        if ended is None or not self.since <= _time(ended) < self.until:
+            return
+        self.records += 1
+        if execution["error_code"]:
+            self.codes[execution["error_code"]] += 1
+        self.by_cpu.add(execution)
+        self.by_memory.add(execution)
+        identity = execution["sandbox_id"]
+        consumer = self.sandboxes.setdefault(identity, Consumer(identity))
+        usage = execution["usage"]
+        consumer.executions += 1
+        consumer.cpu_seconds += usage["cpu_seconds"] or 0.0
+        peak = usage["memory_peak_bytes"] or 0
+        consumer.memory_peak_bytes = max(consumer.memory_peak_bytes, peak)
+
+
+def _used(name: str) -> Callable[[Answer], float | None]:
+    def size(execution: Answer) -> float | None:
+        value: float | None = execution["usage"][name]
+        return value
+
+    return size
+
+
+def _largest(consumers: Iterable[Consumer]) -> list[Consumer]:
+    return heapq.nlargest(TOP, consumers, key=lambda one: (one.cpu_seconds, one.executions))
+
+
+def _sum(owners: list[Answer], name: str) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for owner in owners:
+        total.update(owner[name])
+    return total
+
+
+def _time(text: Any) -> datetime:
+    return datetime.fromisoformat(str(text)).astimezone(UTC)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as text for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from sandboxd.client.calls import Answer
+from sandboxd.ctl.report.gather import Report
+from sandboxd.ctl.show import command_line, duration, table
+from sandboxd.ctl.verdict import verdict
+from sandboxd.quantity import format_bytes
+
+_BAR_CELLS = 24
+
+
+def render(report: Report) -> str:
+    """All of it."""
+    ended, refused = report.ended, report.refused
+    lines = [f"{report.since:%Y-%m-%d %H:%M:%S} to {report.until:%Y-%m-%d %H:%M:%S} UTC"]
+    if report.known_since > report.since:
+        lines.append(f"sums begin at {report.known_since:%Y-%m-%d %H:%M:%S}: the daemon's start")
+    lines += [
+        "",
+        f"executions ended   {ended.total()}, {report.running} running,"
+        f" {report.highest('executions') or 0:g} at once at most",
+        f"processor time     {_seconds(report.total('cpu_seconds'))}",
+        f"memory, most       {_size(report.highest('memory_bytes'))}",
+        f"read, written      {_size(report.total('io_read_bytes'))},"
+        f" {_size(report.total('io_written_bytes'))}",
+        f"requests refused   {refused.total()}",
+    ]
+    lines += _counts("VERDICT", ended) + _counts("LIMIT OR REASON", report.codes)
+    lines += _counts("REFUSED", refused)
+    if report.sandboxes:
+        rows = [
+            (one.sandbox_id, one.name or "-", str(one.executions), _seconds(one.cpu_seconds),
+             _size(one.memory_peak_bytes))
+            for one in report.sandboxes
+        ]  # fmt: skip
+        lines += ["", *table([("SANDBOX", "NAME", "EXECUTIONS", "CPU", "PEAK"), *rows])]
+    lines += _executions("EXECUTION BY CPU", report.by_cpu) + _executions(
+        "EXECUTION BY MEMORY", report.by_memory
+    )
+    if ended.total() > report.records:
+        lines += ["", f"records of {report.records} of {ended.total()} executions are kept"]
+    return "\n".join(lines)
+
+
+def _counts(title: str, counter: Counter[str]) -> list[str]:
+    whole = counter.total()
+    if not whole:
+        return []
+    rows: list[Sequence[str]] = [(title, "COUNT", "")]
+    for name, count in counter.most_common():
+        rows.append((name, str(count), "#" * max(1, round(_BAR_CELLS * count / whole))))
+    return ["", *table(rows)]
+
+
+def _executions(title: str, found: list[Answer]) -> list[str]:
+    if not found:
+        return []
+    rows: list[Sequence[str]] = [("SANDBOX", title, "CPU", "PEAK", "VERDICT", "COMMAND")]
+    for one in found:
+        used = one["usage"]
+        sizes = (_seconds(used["cpu_seconds"]), _size(used["memory_peak_bytes"]))
+        command = command_line(one["argv"], width=40)
+        rows.append((one["sandbox_id"], one["id"], *sizes, verdict(one), command))
+    return ["", *table(rows)]
+
+
+def _seconds(value: float | None) -> str:
+    return "unknown" if value is None else duration(value)
+
+
+def _size(value: float | None) -> str:
+    return "unknown" if value is None else format_bytes(int(value))
