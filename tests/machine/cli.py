@@ -5,12 +5,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
-import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from . import accelerator, image, recipe, session
 from .channel import DeadlinePassed
@@ -43,7 +39,6 @@ def main(arguments: list[str] | None = None) -> int:
     if others and options.action is not _test:
         parser.error(f"unknown arguments: {' '.join(others)}")
     options.pytest_arguments = [each for each in others if each != "--"]
-    signal.signal(signal.SIGTERM, _terminate)
     try:
         status: int = options.action(options)
     except DeadlinePassed as error:
@@ -56,11 +51,6 @@ def main(arguments: list[str] | None = None) -> int:
         say("interrupted")
         return 130
     return status
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    # As an exception, so that a machine of one run is stopped and its disk removed.
-    sys.exit(128 + number)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ import pytest
 from tests.machine import cli, session, source
 from tests.machine.host import MachineError
 from tests.machine.machine import Machine
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -39,6 +44,35 @@ def test_each_run_counts_and_one_may_have_no_tests(
 ) -> None:
     monkeypatch.setattr(session, "run", lambda job: statuses)
     assert cli.main(["test"]) == status
+
+
+def test_a_caller_keeps_its_signal_handlers(job: list[session.Job]) -> None:
+    """pytest is one: `timeout` has to be able to end it."""
+    before = [signal.getsignal(number) for number in signal.valid_signals()]
+    cli.main(["run", "--", "true"])
+    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+
+
+def test_sigterm_ends_the_program_by_an_exception(tmp_path: Path) -> None:
+    """So that what it began is undone."""
+    code = (
+        "import contextlib, os, runpy, signal\n"
+        "from tests.machine import cli\n"
+        "def main():\n"
+        "    with contextlib.closing(open('left', 'w')):\n"
+        "        try:\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        finally:\n"
+        "            os.unlink('left')\n"
+        "cli.main = main\n"
+        "runpy.run_module('tests.machine', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_arguments_of_test_are_pytests(job: list[session.Job]) -> None:
