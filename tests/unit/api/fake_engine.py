@@ -77,7 +77,10 @@ BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class FakeEngine:
-    """`hold`: executions stay RUNNING until it is set. `fails`: raised by every async call."""
+    """`hold`: executions stay RUNNING until it is set. `fails`: raised by every async call.
+
+    None ends by itself: it takes `finish`, or `hold` and somebody who waits for its end.
+    """
 
     def __init__(self) -> None:
         self.sandboxes: dict[str, Sandbox] = {}
@@ -89,6 +92,8 @@ class FakeEngine:
         self.hold.set()
         self.starting = asyncio.Event()
         self.started = asyncio.Event()
+        self.waited = asyncio.Event()
+        self.followed = asyncio.Event()
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.fails: Exception | None = None
@@ -292,6 +297,7 @@ class FakeEngine:
         self, caller: Caller, ref: str, execution_id: str, timeout_seconds: float | None
     ) -> Execution:
         execution = self.get_execution(caller, ref, execution_id)
+        self.waited.set()
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.hold.wait()
@@ -378,6 +384,7 @@ class FakeEngine:
         news = asyncio.Event()
         followers = self.followers.setdefault(execution.id, [])
         followers.append(news)
+        self.followed.set()
         try:
             yield news
         finally:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from sandboxd.api import streams
+from sandboxd.api.server import serving
 from sandboxd.ctl.main import COMMANDS
 from sandboxd.errors import ExecutionNotStarted
+from sandboxd.keys import DiskKeys
 from sandboxd.model import ErrorCode, ExecutionStatus, Outcome
-from tests.unit.api.fake_engine import no_room
+from tests.unit.api.fake_engine import FakeEngine, no_room
 from tests.unit.api.harness import Served, served
 
 ROOT = Path(__file__).parents[3]
@@ -196,6 +199,34 @@ async def test_an_argument_that_no_json_can_carry_is_refused() -> None:
         _stdout, stderr = await process.communicate()
         assert process.returncode == 125
         assert b"'\\udcff': it is not UTF-8" in stderr
+
+
+@pytest.mark.parametrize("stage", ["started", "waited", "followed"])
+async def test_a_restart_of_the_daemon_is_waited_for(tmp_path: Path, stage: str) -> None:
+    path, engine = str(tmp_path / "s"), FakeEngine()
+    engine.hold.clear()
+
+    def listen() -> socket.socket:
+        Path(path).unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        return listener
+
+    def keys() -> DiskKeys:
+        opened = DiskKeys(str(tmp_path))
+        opened.open()
+        return opened
+
+    async with serving(engine, [listen()], keys=keys()):
+        process = await start(None, "run", "--", "prog", SANDBOXD_SOCKET=path)
+        await getattr(engine, stage).wait()
+    # As in a real host: it ends whether somebody waits for that or only reads what it prints.
+    for execution in engine.executions.values():
+        engine.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=0))
+    engine.hold.set()
+    async with serving(engine, [listen()], keys=keys()):
+        stdout, stderr = await process.communicate()
+    assert (process.returncode, stdout) == (0, b"out\n"), stderr
 
 
 async def test_a_reader_that_went_away_does_not_change_the_exit_code() -> None:
