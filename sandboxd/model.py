@@ -320,6 +320,8 @@ class Sandbox:
     released_monotonic: float = 0.0
     idle_timeout_seconds: float | None = None
     is_one_shot: bool = False
+    # Why it is released: its executions are ended for that, by the next daemon as well.
+    release_code: ErrorCode | None = None
     # The request that made it: a retry of the same request finds it by this.
     request_id: str | None = None
     # Name of an image below the images folder, in place of the host's own /usr.

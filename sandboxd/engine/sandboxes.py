@@ -143,10 +143,15 @@ class Sandboxes:
             self._context.life.sandbox(EventType.SANDBOX_RESUMED, live.sandbox)
 
     def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:
-        """Begin to release, once; the task ends when everything is gone."""
+        """Begin to release, once; the task ends when everything is gone.
+
+        The code of the first call stays, whoever begins again.
+        """
         if live.release is None or (live.release.done() and not live.is_over):
+            code = live.sandbox.release_code or code
             if live.release is None:
                 live.sandbox.state = SandboxState.RELEASING
+                live.sandbox.release_code = code
                 self._context.life.sandbox(EventType.SANDBOX_RELEASING, live.sandbox, code)
             name = f"release of sandbox {live.sandbox.id}"
             live.release = self._context.tasks.start(self._release(live, code), name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from sandboxd.engine.context import Context
@@ -14,6 +15,7 @@ from sandboxd.engine.upkeep import Upkeep
 from sandboxd.model import (
     Caller,
     Command,
+    ErrorCode,
     ExecutionStatus,
     Outcome,
     Sandbox,
@@ -91,6 +93,32 @@ async def test_retention_goes_on() -> None:
         assert [e.id for e in engine.list_executions(ME)] == [late]
         assert [s.id for s in engine.list_sandboxes(ME)] == [box.id]
         await engine.release_sandbox(ME, box.id)
+
+
+async def test_a_release_that_was_cut_short_goes_on_for_the_same_cause() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        box = await engine.create_sandbox(ME, SandboxRequest(lifetime_seconds=15))
+        execution = await engine.start_execution(ME, box.id, RUN)
+        live = context.registry.find(ME, box.id)
+        # What the release waits for before it ends anything.
+        live.starting = 1
+        world.seconds += 20
+        await look(context)
+        while world.calls[-1] != "save_sandbox":  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        # Whoever asks next does not change why.
+        assert Sandboxes(context).start_release(live, ErrorCode.RELEASED) is live.release
+        context.tasks.cancel_all()
+    engine, context = next_daemon(world, context)
+    async with context.tasks:
+        await engine.open()
+        release = context.registry.find(ME, box.id).release
+        assert release is not None
+        await release
+        ended = engine.get_execution(ME, box.id, execution.id)
+        assert ended.outcome.error_code is ErrorCode.EXPIRED
 
 
 async def test_a_drained_host_stays_drained() -> None:
