@@ -250,8 +250,9 @@ class Scheme(Protocol):
         """Remove the empty place; returns when it is gone."""
         ...
 
-    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
-        """Whether the place of an earlier daemon is still there."""
+    async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
+        """Whether the place of an earlier daemon is still there. What it holds of executions other
+        than these counts no longer."""
         ...
 
     async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
@@ -305,6 +306,14 @@ class Workspaces(Protocol):
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
         """Record and output of an execution."""
+        ...
+
+    async def execution_ids(self, sandbox_id: str) -> Collection[str]:
+        """Those that have a directory, records that can be read or not."""
+        ...
+
+    async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
+        """As `remove_execution`, but a record that was set aside stays with all there is."""
         ...
 
     async def remove_contents(self, sandbox_id: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sandboxd.engine.context import Context
@@ -42,6 +43,8 @@ class Adoption:
             live = LiveSandbox(sandbox)
             context.registry.add(live)
             stored.append(sandbox.id)
+            ids = [execution.id for execution in executions]
+            await self._end_unknown(sandbox.id, ids)
             if live.is_over:
                 for execution in executions:
                     live.executions[execution.id] = _ended(execution)
@@ -50,7 +53,8 @@ class Adoption:
             await context.uids.reclaim(sandbox.uid, sandbox.id)
             # User quota may have been switched on meanwhile.
             await context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
-            there = await context.scheme.adopt_sandbox(sandbox) and await self._has_root(sandbox)
+            placed = await context.scheme.adopt_sandbox(sandbox, ids)
+            there = placed and await self._has_root(sandbox)
             for execution in executions:
                 await self._adopt_execution(live, execution)
             await self._suspend_again(live)
@@ -60,6 +64,21 @@ class Adoption:
         await context.uids.discard_unknown(known)
         for unit in await context.scheme.discard_unknown(known):
             _log.warning("Removed %s, which no record knows", unit)
+
+    async def _end_unknown(self, sandbox_id: str, known: Collection[str]) -> None:
+        """An execution without a record that can be read is nobody's: nothing could follow or end
+        it. One whose removal was cut short has no command any more."""
+        context = self._context
+        for execution_id in await context.workspaces.execution_ids(sandbox_id):
+            if execution_id in known:
+                continue
+            directory = context.workspaces.record_directory(sandbox_id, execution_id)
+            shim = await context.launcher.attach(sandbox_id, execution_id, directory)
+            if shim is not None:
+                _log.error("Ending execution %s: its record cannot be read", execution_id)
+                shim.destroy()
+                await shim.gone(timeout_seconds=_GONE_SECONDS)
+            await context.workspaces.discard_execution(sandbox_id, execution_id)
 
     async def _has_root(self, sandbox: Sandbox) -> bool:
         """Whether what it has of its own is there, or could be made anew."""

@@ -208,7 +208,7 @@ class RlimitScheme:
         self._states.pop(sandbox.id, None)
         await self._supervisor.drop(sandbox.id)
 
-    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
+    async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
         """A uid is still there, unless the record is another scheme's."""
         if sandbox.scheme is not self.name:
             return False
@@ -221,7 +221,8 @@ class RlimitScheme:
             await self.create_sandbox(sandbox)
             return True
         suspended = sandbox.state is SandboxState.SUSPENDED
-        await self._put(replace(state, suspended=suspended))
+        known = tuple(entry for entry in state.executions if entry.id in execution_ids)
+        await self._put(replace(state, suspended=suspended, executions=known))
         return True
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:

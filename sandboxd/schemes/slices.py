@@ -164,20 +164,24 @@ class Slices:
         place.limits, place.tasks = limits, tasks
         self.verify(place)
 
-    async def adopt(self, sandbox_id: str, limits: Limits, wall: Wall) -> bool:
-        """Take over an earlier daemon's slice with its scopes; False when it is not there."""
+    async def adopt(
+        self, sandbox_id: str, limits: Limits, wall: Wall, scopes: Collection[str]
+    ) -> bool:
+        """Take over an earlier daemon's slice with those of its scopes that are among `scopes`;
+        False when it is not there."""
         place = self._new_place(sandbox_id, limits, wall)
         bucket = self._names.bucket_slice(sandbox_id)
         async with self._bucket_locks[bucket]:
             status = await self._manager.status(place.unit)
             if not status.is_active or units.is_foreign(status.description, self._instance_id):
                 return False
-            place.scopes = set(tree.children(place.directory, ".scope"))
+            place.scopes = set(tree.children(place.directory, ".scope")) & set(scopes)
             place.tasks = place.tasks_wanted(limits)
             try:
                 self.verify(place)
             except LimitNotApplied:
-                # The earlier daemon ended between a change and its record.
+                # The earlier daemon ended between a change and its record, or a shim is a
+                # stray's and has no task of the slice's any more.
                 await self.set_limits(place, limits)
             self._buckets[bucket].add(sandbox_id)
             self._places[sandbox_id] = place

@@ -345,9 +345,10 @@ class SystemdScheme:
         """See Scheme."""
         await self._slices.stop(sandbox.id)
 
-    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
-        """See Scheme."""
-        return await self._slices.adopt(sandbox.id, sandbox.limits, self._wall(sandbox))
+    async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
+        """See Scheme. Scopes of other executions are strays from now on."""
+        scopes = {self.execution_unit(sandbox.id, known) for known in execution_ids}
+        return await self._slices.adopt(sandbox.id, sandbox.limits, self._wall(sandbox), scopes)
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
         """See Scheme."""

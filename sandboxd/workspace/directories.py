@@ -94,6 +94,17 @@ class Directories:
         """Record and output of an execution."""
         await self._remove_tree(self.record_directory(sandbox_id, execution_id))
 
+    async def execution_ids(self, sandbox_id: str) -> list[str]:
+        """Those that have a directory, records that can be read or not."""
+        path = os.path.join(self._path(sandbox_id), "executions")
+        return list(filter(is_id, await asyncio.to_thread(_names, path)))
+
+    async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
+        """As `remove_execution`, but a record that was set aside stays with all there is."""
+        path = self.record_directory(sandbox_id, execution_id)
+        if "execution.json.unreadable" not in await asyncio.to_thread(_names, path):
+            await self._remove_tree(path)
+
     async def remove_contents(self, sandbox_id: str) -> None:
         """Home and tmp, whatever is in them; records stay."""
         for path in (self.home(sandbox_id), self.tmp(sandbox_id), self._staging(sandbox_id)):

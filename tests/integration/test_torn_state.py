@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.probes import eventually, start
+from tests.contract.probes import eventually, path_of, start
 from tests.harness import Daemon, running_daemon
 
 CLAIMS = Path("/run/sandboxd-uids")
@@ -72,6 +73,32 @@ def test_half_made_sandboxes_go_and_unreadable_ones_stay(daemon: Daemon) -> None
     assert not claim.exists()
     assert (unreadable / "sandbox.json.unreadable").exists()
     assert daemon.execute(kept["id"], ["true"])["exit_code"] == 0
+
+
+@pytest.mark.parametrize("name", ["execution.json", "start.json"])
+def test_an_execution_that_no_record_tells_of_is_ended(daemon: Daemon, name: str) -> None:
+    """Nobody could follow it, wait for it or end it."""
+    sandbox = daemon.create()
+    running = start(daemon, sandbox, ["sleep", "300"])
+    shim = os.pidfd_open(_shim(daemon, running))
+    half = _records(daemon, {**running, "id": "aaaaaaaaaaaa"})
+    daemon.kill()
+    # As of one whose removal was cut short.
+    half.mkdir()
+    (half / "stdout").write_text("left")
+    (_records(daemon, running) / "execution.json").write_text("not JSON")
+    if name == "start.json":
+        (_records(daemon, running) / name).write_text("not JSON either")
+    daemon.start()
+    assert daemon.request("GET", path_of(running)).code == "EXECUTION_NOT_FOUND"
+    assert (_records(daemon, running) / "execution.json.unreadable").exists()
+    assert not half.exists()
+    # Found by its start record at once, or as a process of an idle sandbox's.
+    assert select.select([shim], [], [], 10.0)[0]
+    os.close(shim)
+    assert daemon.execute(sandbox["id"], ["true"])["exit_code"] == 0
+    daemon.release(str(sandbox["id"]))
+    assert list((daemon.runtime / "executions").iterdir()) == []
 
 
 def test_a_suspend_that_was_cut_short_is_finished(daemon: Daemon) -> None:

@@ -314,8 +314,8 @@ async def test_next_daemon_adopts_and_discards() -> None:
                 opened_scheme(instance_id="aaaaaaaaaaaa") as (after, _, _),
                 opened_scheme() as (other, _, _),
             ):
-                assert await after.adopt_sandbox(kept)
-                assert not await after.adopt_sandbox(new_sandbox())
+                assert await after.adopt_sandbox(kept, [kept_execution.id])
+                assert not await after.adopt_sandbox(new_sandbox(), [])
                 assert list(await other.discard_unknown([])) == []
                 gone = list(await after.discard_unknown([kept.id]))
                 assert after.sandbox_unit(unknown.id) in gone

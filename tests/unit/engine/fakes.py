@@ -279,7 +279,9 @@ class FakeScheme:
         self._world.call("release_sandbox")
         self._world.held.discard(f"slice {sandbox.id}")
 
-    async def adopt_sandbox(self, sandbox: Sandbox) -> bool:
+    async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
+        scopes = {held for held in self._world.held if held.startswith("scope ")}
+        self._world.held -= scopes - {f"scope {known}" for known in execution_ids}
         return f"slice {sandbox.id}" in self._world.held
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
@@ -320,6 +322,13 @@ class FakeWorkspaces:
         self._world.held.add(f"record {execution_id}")
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
+        self._world.held.discard(f"record {execution_id}")
+
+    async def execution_ids(self, sandbox_id: str) -> Collection[str]:
+        names = (held.partition(" ") for held in self._world.held)
+        return [name for kind, _, name in names if kind == "record"]
+
+    async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
         self._world.held.discard(f"record {execution_id}")
 
     async def remove_contents(self, sandbox_id: str) -> None:

@@ -299,16 +299,32 @@ async def test_adoption(manager: FakeManager, tmp_path: Path, shim: Shim) -> Non
     for identity in ("eeeeeeeeeeee", "ffffffffffff"):
         await before.place(box, execution(identity), shim)
     after = await opened(manager, tmp_path)
-    assert await after.adopt_sandbox(box)
+    assert await after.adopt_sandbox(box, ["eeeeeeeeeeee", "ffffffffffff"])
     assert manager.log == []
-    assert not await after.adopt_sandbox(sandbox(TWO))
+    assert not await after.adopt_sandbox(sandbox(TWO), [])
     await after.collect(box, execution("eeeeeeeeeeee"))
     assert manager.text(after.sandbox_unit(ONE), "pids.max") == "21"
     # What the record says holds, whatever the earlier daemon had come to.
     box.limits = replace(LIMITS, memory_bytes=32 << 20)
     later = await opened(manager, tmp_path)
-    assert await later.adopt_sandbox(box)
+    assert await later.adopt_sandbox(box, ["ffffffffffff"])
     assert manager.text(later.sandbox_unit(ONE), "memory.max") == str(32 << 20)
+
+
+async def test_a_scope_without_a_record_counts_no_longer_and_goes(
+    manager: FakeManager, tmp_path: Path, shim: Shim
+) -> None:
+    before = await opened(manager, tmp_path)
+    box = sandbox()
+    await before.create_sandbox(box)
+    for identity in ("eeeeeeeeeeee", "ffffffffffff"):
+        await before.place(box, execution(identity), shim)
+    after = await opened(manager, tmp_path)
+    assert await after.adopt_sandbox(box, ["eeeeeeeeeeee"])
+    assert manager.text(after.sandbox_unit(ONE), "pids.max") == "21"
+    assert list(await after.clear_strays()) == []
+    assert list(await after.clear_strays()) == [after.execution_unit(ONE, "ffffffffffff")]
+    assert after.execution_unit(ONE, "eeeeeeeeeeee") in manager.units
 
 
 async def test_only_what_nobody_uses_is_discarded(manager: FakeManager, tmp_path: Path) -> None:
@@ -319,7 +335,7 @@ async def test_only_what_nobody_uses_is_discarded(manager: FakeManager, tmp_path
         io_path="/var/lib", root=str(tmp_path),
     )  # fmt: skip
     await other.open()
-    assert not await other.adopt_sandbox(sandbox())
+    assert not await other.adopt_sandbox(sandbox(), [])
     assert list(await other.discard_unknown([])) == []
     assert list(await scheme.discard_unknown([])) == []
     next_daemon = await opened(manager, tmp_path)
