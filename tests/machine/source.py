@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files of a checkout go into the machine: what git tracks or would add."""
+"""Which files of a checkout go into the machine: what git tracks or would add, and packages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from .host import MachineError
 
 GIT_SECONDS = 60.0
+# Built by `./dev deb`, for the test that installs it.
+PACKAGES = "build/deb/sandboxd_*_all.deb"
 
 
 def files(source: Path) -> list[str]:
@@ -22,5 +24,6 @@ def files(source: Path) -> list[str]:
     )
     if done.returncode:
         raise MachineError(f"cannot list the checkout: {done.stderr.decode().strip()}")
-    names = sorted({os.fsdecode(name) for name in done.stdout.split(b"\0") if name})
-    return [name for name in names if os.path.lexists(source / name)]
+    names = {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
+    names |= {str(path.relative_to(source)) for path in source.glob(PACKAGES)}
+    return sorted(name for name in names if os.path.lexists(source / name))

@@ -117,6 +117,15 @@ def test_the_source_is_what_git_tracks_or_would_add(tmp_path: Path) -> None:
     assert source.files(tmp_path) == [".gitignore", "new", "tracked"]
 
 
+def test_a_built_package_goes_along(tmp_path: Path) -> None:
+    subprocess.run(["git", "-C", str(tmp_path), "init", "--quiet"], check=True, timeout=30)
+    (tmp_path / ".gitignore").write_text("/build/\n")
+    (tmp_path / "build/deb").mkdir(parents=True)
+    for name in ("sandboxd_1_all.deb", "sandboxd_1~bundled_amd64.deb", "stamp-native"):
+        (tmp_path / "build/deb" / name).touch()
+    assert source.files(tmp_path) == [".gitignore", "build/deb/sandboxd_1_all.deb"]
+
+
 def test_a_directory_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="cannot list the checkout"):
         source.files(tmp_path)
