@@ -98,6 +98,8 @@ class Config(BaseModel):
     worker_memory_reserve_bytes: _Bytes = DEFAULT_RESERVE_BYTES
     address_space_limit_bytes: _Bytes = DEFAULT_ADDRESS_SPACE_BYTES
     disk_limit_bytes: _Bytes = 10 << 30
+    disk_means: Literal["auto", "quota", "image", "count"] = "auto"
+    """By what disk limits are held: quota and image refuse to start where the host cannot."""
     disk_floor_bytes: _Bytes | None = None
     io_read_bytes_per_second: _Bytes = 256 << 20
     io_write_bytes_per_second: _Bytes = 256 << 20

@@ -53,6 +53,7 @@ from sandboxd.systemd import notify
 from sandboxd.workspace import instance
 from sandboxd.workspace.device import backing
 from sandboxd.workspace.directories import Directories
+from sandboxd.workspace.disk import DiskMeans
 
 _log = logging.getLogger(__name__)
 # malloc.h
@@ -153,12 +154,17 @@ class _Daemon:
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
             policy = self._settings.limit_policy(budget)
             clock = SystemClock()
-            directories = Directories(self._state, disk_floor_bytes=self._settings.disk_floor_bytes)
+            directories = Directories(
+                self._state,
+                disk_floor_bytes=self._settings.disk_floor_bytes,
+                # What is there can be ended whatever holds it.
+                disk_means=DiskMeans("auto" if self._stop_all else self._settings.disk_means),
+            )
             directories.open()
             cleanup.callback(directories.close)
             chosen = await choose(self._wanted(instance_id, budget))
             cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
-            directories.use(chosen.builders)
+            await directories.use(chosen.builders, chosen.disks)
             tasks = Tasks()
             clock = SystemClock()
             context = Context(

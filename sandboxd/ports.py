@@ -328,17 +328,24 @@ class Workspaces(Protocol):
         """Everything of sandboxes that were half made or half removed."""
         ...
 
-    @property
-    def holds_disk(self) -> bool:
-        """Whether the kernel holds disk limits here; else who is over has to be found and ended."""
+    def holds_disk(self, sandbox_id: str) -> bool:
+        """Whether the kernel holds its disk limit; else it has to be found and ended when over."""
+        ...
+
+    def has_own_disk(self, sandbox_id: str) -> bool:
+        """Whether its files are on a file system of its own, which is full when its limit is
+        reached."""
         ...
 
     def disk_enforcement(self) -> Enforcement:
-        """Who holds disk limits here, and how."""
+        """Who holds disk limits of new sandboxes here, and how."""
         ...
 
     async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Have the kernel hold the sandbox to so many bytes, where it can. `create` did so."""
+        """Have the kernel hold the sandbox to so many bytes, where it can. `create` did so.
+
+        Raises LimitBelowUsage where what it has cannot be made less than is in use.
+        """
         ...
 
     async def lift_disk_limit(self, uid: int) -> None:

@@ -51,10 +51,11 @@ class Adoption:
                 continue
             known.append(sandbox.id)
             await context.uids.reclaim(sandbox.uid, sandbox.id)
-            # User quota may have been switched on meanwhile.
-            await context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
-            placed = await context.scheme.adopt_sandbox(sandbox, ids)
-            there = placed and await self._has_root(sandbox)
+            there = (
+                await self._has_disk(sandbox)
+                and await context.scheme.adopt_sandbox(sandbox, ids)
+                and await self._has_root(sandbox)
+            )
             for execution in executions:
                 await self._adopt_execution(live, execution)
             await self._suspend_again(live)
@@ -79,6 +80,16 @@ class Adoption:
                 shim.destroy()
                 await shim.gone(timeout_seconds=_GONE_SECONDS)
             await context.workspaces.discard_execution(sandbox_id, execution_id)
+
+    async def _has_disk(self, sandbox: Sandbox) -> bool:
+        """Whether its disk limit holds: user quota may have been switched on meanwhile, and an
+        image of its own may have to be mounted anew."""
+        try:
+            await self._context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
+        except SandboxdError as exc:
+            _log.error("Cannot keep sandbox %s: %s", sandbox.id, exc)
+            return False
+        return True
 
     async def _has_root(self, sandbox: Sandbox) -> bool:
         """Whether what it has of its own is there, or could be made anew."""

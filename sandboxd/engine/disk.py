@@ -28,8 +28,10 @@ _CALLER_REST = 9.0
 _CALLER_WAIT_SECONDS = 2.0
 _OLDEST_SECONDS = 10.0
 _END_SECONDS = 5.0
-# What a file system may leave over when the next block no longer fits.
-_LAST_BYTES = 64 << 10
+# What a file system may leave over when the next write no longer fits: it takes or refuses a large
+# folio whole (ext4 from Linux 6.16 on).
+_MOST_LAST_BYTES = 2 << 20
+_LAST_SHARE = 16
 
 
 class DiskKeeper:
@@ -42,9 +44,11 @@ class DiskKeeper:
     async def pass_once(self) -> None:
         """Count who may be over, the most urgent first, and end what is."""
         context = self._context
-        if context.workspaces.holds_disk:
-            return
-        active = [live for live in context.registry if live.running() or live.uses]
+        active = [
+            live
+            for live in context.registry
+            if (live.running() or live.uses) and not context.workspaces.holds_disk(live.sandbox.id)
+        ]
         if not active:
             return
         growth = await context.workspaces.disk_growth()
@@ -58,7 +62,8 @@ class DiskKeeper:
 
     async def used(self, live: LiveSandbox) -> int | None:
         """Bytes on disk now, or a little earlier where counting takes long; None if unknown."""
-        if self._context.workspaces.holds_disk or self._rest_for_caller(live) <= 0:
+        held = self._context.workspaces.holds_disk(live.sandbox.id)
+        if held or self._rest_for_caller(live) <= 0:
             await self._count(live)
         return live.disk.used_bytes
 
@@ -66,7 +71,7 @@ class DiskKeeper:
         """What a writer asks before each write of so many bytes; raises DiskQuotaExceeded."""
 
         async def take(size: int) -> None:
-            if self._context.workspaces.holds_disk:
+            if self._context.workspaces.holds_disk(live.sandbox.id):
                 return
             rest = self._rest_for_caller(live)
             if not _has_room(live, size) and rest <= _CALLER_WAIT_SECONDS:
@@ -150,14 +155,16 @@ async def name_full_disk(context: Context, sandbox: Sandbox, outcome: Outcome) -
     """The outcome, with the disk limit named for what failed by itself in a sandbox whose quota is
     used up: the kernel counts no refusals, so this is as near as one can say it."""
     failed = outcome.exit_code not in (None, 0) or outcome.signal is not None
-    if not context.workspaces.holds_disk or outcome.error_code is not None or not failed:
+    held = context.workspaces.holds_disk(sandbox.id)
+    if not held or outcome.error_code is not None or not failed:
         return outcome
     try:
         used, _ = await context.workspaces.disk_used(sandbox)
     except OSError as exc:
         _log.warning("Cannot read the quota of sandbox %s: %s", sandbox.id, exc)
         return outcome
-    if used + _LAST_BYTES < sandbox.limits.disk_bytes:
+    limit = sandbox.limits.disk_bytes
+    if used + min(_MOST_LAST_BYTES, limit // _LAST_SHARE) < limit:
         return outcome
     return replace(outcome, error_code=ErrorCode.DISK, limit_owner=LimitOwner.SANDBOX)
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveSandbox
-from sandboxd.errors import QuotaExceeded, SandboxReleased
+from sandboxd.errors import DiskQuotaExceeded, HostDiskFull, QuotaExceeded, SandboxReleased
 from sandboxd.file_ports import SandboxFiles
 
 _MAX_USES = 64
@@ -35,6 +35,14 @@ async def file_use(
     try:
         async with scope:
             yield context.workspaces.files(live.sandbox, take)
+    except HostDiskFull as exc:
+        if not context.workspaces.has_own_disk(live.sandbox.id):
+            raise
+        raise DiskQuotaExceeded(
+            f"cannot write to sandbox {live.sandbox.id}: its disk limit is reached",
+            hint="delete something, or raise disk_bytes",
+            details={"limit_bytes": live.sandbox.limits.disk_bytes},
+        ) from exc
     except TimeoutError as exc:
         if scope.expired():
             raise SandboxReleased(

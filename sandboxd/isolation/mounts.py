@@ -82,7 +82,8 @@ def in_host_root(spec: dict[str, Any]) -> None:
     System V object outlives it, and /proc shows its own pid namespace."""
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
     stop_propagation()
-    _forget_pins(spec["pins_root"])
+    _forget(spec["pins_root"])
+    _keep_own_disk(spec)
     if spec["pid_namespace"]:
         _own_proc()
     ipc.bound()
@@ -105,8 +106,23 @@ def _own_terminals() -> None:
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, data)
 
 
-def _forget_pins(root: str) -> None:
-    """Our copy of them would keep others' namespaces."""
+def _keep_own_disk(spec: dict[str, Any]) -> None:
+    """Let go of all other sandboxes' disks, by way of a directory that nobody else has: our copy
+    of their mounts would keep them after their release."""
+    root, tmp = spec["disks_root"], spec["tmp_dir"]
+    own, between = os.path.dirname(tmp), spec["record_directory"]
+    if os.path.dirname(own) != root:
+        _forget(root)
+        return
+    linux.mount(own, between, None, linux.MS_BIND)
+    _forget(root)
+    linux.mount("disks", root, "tmpfs", _SAFE | linux.MS_NOEXEC, "mode=0711,size=4k")
+    os.mkdir(own, 0o711)
+    linux.mount(between, own, None, linux.MS_MOVE)
+
+
+def _forget(root: str) -> None:
+    """Our copy of what is mounted there would keep others' namespaces, or disks."""
     try:
         linux.unmount(root)
     except OSError as exc:

@@ -28,6 +28,7 @@ from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.spawn.builders import Builders
 from sandboxd.spawn.client import SpawnerClient, start_spawner_process
+from sandboxd.spawn.disks import Disks
 from sandboxd.spawn.roots import Roots
 from sandboxd.supervisor.client import SupervisorClient
 from sandboxd.systemd.manager import Manager
@@ -77,6 +78,7 @@ class Chosen:
     scheme: RlimitScheme | SystemdScheme
     launcher: SpawnerClient
     builders: Builders
+    disks: Disks
     roots: Roots
     root_lacks: tuple[Lack, ...]
     network_lacks: tuple[Lack, ...]
@@ -142,6 +144,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
         builders = Builders(launcher)
+        disks = Disks(builders, wanted.runtime_directory)
         roots = _roots(wanted, builders)
         lacks = await roots.missing()
         undo.pop_all()
@@ -149,6 +152,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
     async def close(stop_all: bool) -> None:
         if stop_all:
             await roots.remove_all()
+            await disks.remove_all()
             await launcher.stop_spawner()
             await helpers.stop_all()
         launcher.close()
@@ -156,7 +160,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await manager.close()
 
     missing = (*missing, *scheme.missing, *roots.notes)
-    return Chosen(scheme, launcher, builders, roots, *lacks, pid_namespace, missing, close)
+    return Chosen(scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close)
 
 
 async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
@@ -175,6 +179,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
         builders = Builders(launcher)
+        disks = Disks(builders, wanted.runtime_directory)
         roots = _roots(wanted, builders)
         lacks = await roots.missing()
         undo.pop_all()
@@ -182,6 +187,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
     async def close(stop_all: bool) -> None:
         if stop_all:
             await roots.remove_all()
+            await disks.remove_all()
             await launcher.stop_spawner()
             if helpers is not None:
                 await helpers.stop_all()
@@ -191,7 +197,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
             await helpers.close()
 
     missing = (*missing, *scheme.missing, *roots.notes, _NO_WALL)
-    return Chosen(scheme, launcher, builders, roots, *lacks, pid_namespace, missing, close)
+    return Chosen(scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close)
 
 
 def _roots(wanted: Wanted, builders: Builders) -> Roots:

@@ -11,7 +11,7 @@ import os
 import select
 from typing import Any, NoReturn
 
-from sandboxd.isolation import build, pins
+from sandboxd.isolation import build, disks, pins
 from sandboxd.isolation.root import BadImage
 from sandboxd.spawn import records
 from sandboxd.workspace.removal import remove_tree
@@ -59,6 +59,8 @@ def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
         return _failure("bubblewrap", exc)
     except BadImage as exc:
         return _failure("image", exc)
+    except disks.DiskFull as exc:
+        return _failure("full", exc)
     except PermissionError as exc:
         return _failure("permission", exc)
     except Exception as exc:
@@ -84,5 +86,19 @@ def _obey(order: dict[str, Any]) -> None:
             pins.remove_others(order["pins_root"], order["kept"])
         case "remove_all":
             pins.remove_all(order["pins_root"])
+        case "hold_disk":
+            disks.hold(
+                order["root"],
+                order["name"],
+                image=order["image"],
+                size_bytes=order["size_bytes"],
+                gid=order["gid"],
+            )
+        case "remove_disk":
+            disks.remove(order["root"], order["name"])
+        case "remove_other_disks":
+            disks.remove_others(order["root"], order["kept"])
+        case "remove_all_disks":
+            disks.remove_all(order["root"])
         case other:
             raise ValueError(f"unknown op {other!r}")

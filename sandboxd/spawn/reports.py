@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from sandboxd.isolation import pins, seccomp
+from sandboxd.isolation import disks, pins, seccomp
 from sandboxd.model import Isolation, Limits, OutputSummary
 from sandboxd.outcome import Facts
 from sandboxd.pidfd import open_pidfd
@@ -50,6 +50,7 @@ def specification(request: LaunchRequest, runtime_directory: str) -> dict[str, A
         "pins": list(pins.kinds(request.sandbox.isolation, request.sandbox.network)),
         "pins_root": pins_root,
         "pins_directory": os.path.join(pins_root, request.sandbox.id),
+        "disks_root": disks.root_of(runtime_directory),
         "tmp_dir": request.tmp_directory,
         "files": dict(request.identity_files),
         "shm_bytes": shm_bytes(request.sandbox.limits),

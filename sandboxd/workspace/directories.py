@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where sandboxes live on disk; fits ports.Workspaces.
 
-<state-dir>/sandboxes/<id>/       root's, 0711: a sandbox's uid may pass, not look
+<state-dir>/sandboxes/<id>/       root's, 0710: a sandbox's uid may pass, not look
     home/  tmp/                   the sandbox's, 0700
     staging/                      root's, 0700: files that are written, trees that are removed
     passwd  group  ...            root's, 0644: seen in its /etc
     executions/<eid>/             root's, 0700: records and output spools
+    disk.img                      root's, 0600: where each has a disk of its own; home, tmp and
+                                  staging are in there then
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
 from sandboxd.workspace import identity
-from sandboxd.workspace.disk import Disk
+from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.files import HomeFiles
+from sandboxd.workspace.own_disks import Mounts, OwnDisks
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.watch import DirectoryWatches
@@ -51,9 +54,17 @@ class Helpers(Protocol):
 class Directories:
     """The state directory."""
 
-    def __init__(self, state_directory: str, *, disk_floor_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        state_directory: str,
+        *,
+        disk_floor_bytes: int | None = None,
+        disk_means: DiskMeans = DiskMeans.AUTO,
+    ) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
-        self._disk = Disk(self._root, disk_floor_bytes)
+        self._means = disk_means
+        self._disk = Disk(self._root, disk_floor_bytes, disk_means)
+        self._own_disks: OwnDisks | None = None
         self._helpers: Helpers | None = None
         # Apart from all other work with files.
         self._stops: set[Event] = set()
@@ -68,9 +79,17 @@ class Directories:
             _check_reachable(self._root)
         self._disk.open()
 
-    def use(self, helpers: Helpers) -> None:
-        """Have others do from now on what is too much for a thread."""
+    async def use(self, helpers: Helpers, mounts: Mounts) -> None:
+        """Have others do from now on what is too much for a thread, and what mounts.
+
+        Raises ConfigError where disk limits are to be held by images and cannot be.
+        """
         self._helpers = helpers
+        if os.geteuid() == 0:
+            self._own_disks = OwnDisks(self._root, mounts)
+            self._own_disks.open()
+        if self._means is DiskMeans.IMAGE:
+            await cast(OwnDisks, self._own_disks).try_out()
 
     def close(self) -> None:
         """Stop what is being removed: the end of this process would wait for it."""
@@ -84,6 +103,9 @@ class Directories:
     async def create(self, sandbox: Sandbox) -> None:
         """Home and tmp of a sandbox, owned by its uid."""
         await asyncio.to_thread(self._create, sandbox)
+        if self._means is DiskMeans.IMAGE and self._own_disks is not None:
+            await self._own_disks.hold(sandbox, sandbox.limits.disk_bytes)
+        await asyncio.to_thread(self._create_contents, sandbox)
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
         """The record directory of an execution."""
@@ -107,11 +129,15 @@ class Directories:
 
     async def remove_contents(self, sandbox_id: str) -> None:
         """Home and tmp, whatever is in them; records stay."""
+        if self._own_disks is not None:
+            await self._own_disks.remove(sandbox_id)
         for path in (self.home(sandbox_id), self.tmp(sandbox_id), self._staging(sandbox_id)):
             await self._remove_tree(path)
 
     async def remove(self, sandbox_id: str) -> None:
         """Everything of a sandbox."""
+        if self._own_disks is not None:
+            await self._own_disks.remove(sandbox_id)
         await self._remove_tree(self._path(sandbox_id))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
@@ -119,6 +145,8 @@ class Directories:
         for sandbox_id in sandbox_ids:
             for name in await asyncio.to_thread(_names, self._staging(sandbox_id)):
                 await self._discard(os.path.join(self._staging(sandbox_id), name))
+        if self._own_disks is not None:
+            await self._own_disks.discard_unknown(sandbox_ids)
         for path in await asyncio.to_thread(self._unknown, sandbox_ids):
             _log.warning("Removing %s, which no record knows", path)
             await self._remove_tree(path)
@@ -128,17 +156,28 @@ class Directories:
         paths = [self._path(name) for name in names]
         return [p for p in paths if not os.path.exists(os.path.join(p, "sandbox.json.unreadable"))]
 
-    @property
-    def holds_disk(self) -> bool:
-        """Whether the kernel holds disk limits here."""
-        return self._disk.holds
+    def holds_disk(self, sandbox_id: str) -> bool:
+        """Whether the kernel holds a sandbox's disk limit."""
+        return self._disk.holds or self.has_own_disk(sandbox_id)
+
+    def has_own_disk(self, sandbox_id: str) -> bool:
+        """Whether a disk without room is the sandbox's own matter."""
+        return self._own_disks is not None and self._own_disks.has(sandbox_id)
 
     def disk_enforcement(self) -> Enforcement:
-        """Who holds disk limits here."""
+        """Who holds the disk limits of new sandboxes here."""
+        if self._means is DiskMeans.IMAGE and self._own_disks is not None:
+            return self._own_disks.enforcement()
         return self._disk.enforcement()
 
     async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Have the kernel hold the sandbox to so many bytes, where it can."""
+        """Have the kernel hold the sandbox to so many bytes, where it can.
+
+        Raises LimitBelowUsage where it has an image with more than that in it.
+        """
+        if self._own_disks is not None and self._own_disks.has(sandbox.id):
+            await self._own_disks.hold(sandbox, size_bytes)
+            return
         with _disk_full_named(self._root):
             await asyncio.to_thread(self._disk.limit, sandbox.uid, size_bytes)
 
@@ -151,6 +190,8 @@ class Directories:
 
     async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
         """Bytes on disk of a sandbox's files, and the processor time it took. Raises OSError."""
+        if self._own_disks is not None and self._own_disks.has(sandbox.id):
+            return await asyncio.to_thread(self._own_disks.used_bytes, sandbox.id), 0.0
         paths = (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id))
         return await self._disk.used_bytes(paths, sandbox.uid)
 
@@ -172,11 +213,11 @@ class Directories:
 
     def home(self, sandbox_id: str) -> str:
         """Path of the home."""
-        return os.path.join(self._path(sandbox_id), "home")
+        return os.path.join(self._place(sandbox_id), "home")
 
     def tmp(self, sandbox_id: str) -> str:
         """Path of the directory seen as /tmp."""
-        return os.path.join(self._path(sandbox_id), "tmp")
+        return os.path.join(self._place(sandbox_id), "tmp")
 
     def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Its own files of /etc: path inside -> file."""
@@ -239,7 +280,12 @@ class Directories:
             await asyncio.to_thread(os.unlink, path)
 
     def _staging(self, sandbox_id: str) -> str:
-        return os.path.join(self._path(sandbox_id), "staging")
+        return os.path.join(self._place(sandbox_id), "staging")
+
+    def _place(self, sandbox_id: str) -> str:
+        if self._own_disks is not None and self._own_disks.has(sandbox_id):
+            return self._own_disks.directory(sandbox_id)
+        return self._path(sandbox_id)
 
     def _spool(self, sandbox_id: str, execution_id: str, stream: str) -> str:
         return os.path.join(self.record_directory(sandbox_id, execution_id), stream)
@@ -257,6 +303,10 @@ class Directories:
                 # The group alone may pass: a program may open its home to everybody by chmod.
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
+
+    def _create_contents(self, sandbox: Sandbox) -> None:
+        sandbox_id, uid = sandbox.id, sandbox.uid
+        with _disk_full_named(self._root):
             os.mkdir(self._staging(sandbox_id), 0o700)
             for path, file in self.identity_files(sandbox).items():
                 text = identity.text(sandbox, os.path.basename(path), self.home(sandbox_id))

@@ -8,9 +8,10 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from threading import Event
 
-from sandboxd.errors import HostDiskFull
+from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import EnforcedBy, Enforcement
 from sandboxd.quantity import MAX_BYTES, format_bytes
 from sandboxd.workspace import scan
@@ -21,6 +22,15 @@ _DEFAULT_FLOOR_BYTES = 1 << 30
 _DEFAULT_FLOOR_SHARE = 0.05
 
 
+class DiskMeans(StrEnum):
+    """By what a sandbox's disk limit is to be held; auto: user quota, else by counting."""
+
+    AUTO = "auto"
+    QUOTA = "quota"
+    IMAGE = "image"
+    COUNT = "count"
+
+
 class Disk:
     """The file system of the state directory.
 
@@ -28,7 +38,10 @@ class Disk:
     5 % of it.
     """
 
-    def __init__(self, directory: str, floor_bytes: int | None) -> None:
+    def __init__(
+        self, directory: str, floor_bytes: int | None, means: DiskMeans = DiskMeans.AUTO
+    ) -> None:
+        self._means = means
         self._directory = directory
         self._floor_bytes = floor_bytes
         self._is_root = os.geteuid() == 0
@@ -41,9 +54,21 @@ class Disk:
         self._scanner = ThreadPoolExecutor(1, thread_name_prefix="scanner")
 
     def open(self) -> None:
-        """Find out what holds a sandbox's limit here."""
+        """Find out what holds a sandbox's limit here. Raises ConfigError where that is not what
+        is asked for."""
         own_uids = "sandboxes have no uids of their own"
         self._obstacle = self._quota.obstacle() if self._is_root else own_uids
+        if self._means is DiskMeans.QUOTA and self._obstacle is not None:
+            raise ConfigError(
+                f"cannot start with SANDBOX_DISK_MEANS=quota: {self._obstacle}",
+                hint="mount the state directory's file system with usrquota, or use another means",
+            )
+        if self._means is DiskMeans.IMAGE and not self._is_root:
+            raise ConfigError(
+                f"cannot start with SANDBOX_DISK_MEANS=image: {own_uids}", hint="run it as root"
+            )
+        if self._means in (DiskMeans.IMAGE, DiskMeans.COUNT):
+            self._obstacle = f"SANDBOX_DISK_MEANS is {self._means}"
 
     def close(self) -> None:
         """Stop counting."""

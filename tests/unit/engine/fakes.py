@@ -340,7 +340,13 @@ class FakeWorkspaces:
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_workspaces")
 
-    holds_disk = False
+    is_held_disk = False
+
+    def holds_disk(self, sandbox_id: str) -> bool:
+        return self.is_held_disk
+
+    def has_own_disk(self, sandbox_id: str) -> bool:
+        return False
 
     def disk_enforcement(self) -> Enforcement:
         return Enforcement(EnforcedBy.SUPERVISOR, "a test")

@@ -110,7 +110,7 @@ async def test_a_writer_takes_what_is_left_and_no_more() -> None:
 async def test_nothing_is_counted_where_the_kernel_holds() -> None:
     world = World()
     async with running(world) as (_, keeper, live):
-        keeper._context.workspaces.holds_disk = True  # type: ignore[misc]
+        keeper._context.workspaces.is_held_disk = True  # type: ignore[attr-defined]
         await keeper.pass_once()
         await keeper.taker(live)(1 << 50)
         assert counts(world) == 0
@@ -133,7 +133,7 @@ async def test_a_full_quota_is_named_for_what_failed(
 ) -> None:
     world = World()
     async with running(world) as (engine, keeper, live):
-        keeper._context.workspaces.holds_disk = True  # type: ignore[misc]
+        keeper._context.workspaces.is_held_disk = True  # type: ignore[attr-defined]
         world.disk_used = used
         [execution] = engine.list_executions(ME)
         world.shims[execution.id].finish(wait_status=exit_code << 8)

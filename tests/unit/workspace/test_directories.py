@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,31 @@ class Helper:
         remove_tree(path)
 
 
+class NoMounts:
+    """For sandboxes without a disk of their own."""
+
+    def directory(self, name: str) -> str:
+        """Fits own_disks.Mounts."""
+        raise AssertionError(name)
+
+    async def hold(self, name: str, *, image: str, size_bytes: int, gid: int) -> None:
+        """Fits own_disks.Mounts."""
+        raise AssertionError(name)
+
+    async def remove(self, name: str) -> None:
+        """Fits own_disks.Mounts."""
+        raise AssertionError(name)
+
+    async def remove_others(self, kept: Collection[str]) -> None:
+        """Fits own_disks.Mounts."""
+        raise AssertionError(kept)
+
+
 @pytest.fixture
 def directories(tmp_path: Path) -> Iterator[Directories]:
     """A state directory."""
     made = Directories(str(tmp_path))
+    (tmp_path / "sandboxes").mkdir()
     yield made
     made.close()
 
@@ -53,9 +74,13 @@ def test_a_large_tree_is_given_to_a_helper(
     directories: Directories, entries: int, works: bool
 ) -> None:
     helper = Helper(works=works)
-    directories.use(helper)
     fill(directories, entries)
-    asyncio.run(directories.remove("a"))
+
+    async def remove() -> None:
+        await directories.use(helper, NoMounts())
+        await directories.remove("a")
+
+    asyncio.run(remove())
     assert not os.path.exists(os.path.dirname(directories.home("a")))
     if entries == SMALL:
         assert helper.left == []

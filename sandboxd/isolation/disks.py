@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file system of a sandbox's own in an image file: runs in a builder (spawn/builder.py).
+
+<runtime-dir>/disks is a small file system of root's; below it each image is mounted on a directory
+of its sandbox's id, so that an execution can let go of all others at once. What an image has more
+than the sandbox may use is held by a file of root's in it, the ballast: so a limit can be lowered,
+and is exact whatever the file system itself takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Collection
+from contextlib import suppress
+
+from sandboxd.isolation import linux, loop
+
+DIRECTORY = "disks"
+BALLAST = "ballast"
+_PROGRAM_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
+# e2fsck(8): errors were corrected; and the host should be rebooted, which is for a root.
+_CORRECTED = 3
+# Blocks of 4 KiB, an inode for each; no journal, which would cost 32 MiB for each sandbox: an image
+# that was not unmounted is checked before it is mounted again.
+_FORMAT = ("-q", "-F", "-t", "ext4", "-b", "4096", "-i", "4096", "-m", "0",
+           "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")  # fmt: skip
+# What is deleted inside is given back to the host; no thread writes zeros for hours.
+_OPTIONS = "discard,noinit_itable"
+_BLOCK = 4096
+_LEAST_SPARE_BYTES = 32 << 20
+_MOST_RESERVED_BLOCKS = 4096
+_EXT4_IOC_RESIZE_FS = 0x40086610
+_MAX_TEXT = 1000
+
+
+class DiskFull(Exception):
+    """Raised when more is in use than a lower limit allows."""
+
+
+def root_of(runtime_directory: str) -> str:
+    """Where images are mounted."""
+    return os.path.join(runtime_directory, DIRECTORY)
+
+
+def hold(root: str, name: str, *, image: str, size_bytes: int, gid: int) -> None:
+    """Have root/name be a file system with room for so many bytes: made, mounted or changed.
+
+    gid: the group that may pass its top. Raises OSError and DiskFull.
+    """
+    _prepare(root)
+    directory = os.path.join(root, name)
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    if not os.path.ismount(directory):
+        if os.path.exists(image):
+            _run("e2fsck", "-p", image, worst=_CORRECTED)
+        else:
+            _make(image, size_bytes)
+        _mount(image, directory)
+    os.chown(directory, 0, gid)
+    os.chmod(directory, 0o710)  # noqa: S103 - the sandbox's group passes
+    _set_room(directory, image, size_bytes)
+
+
+def remove(root: str, name: str) -> None:
+    """Unmount one; nothing happens where there is none. The image stays."""
+    directory = os.path.join(root, name)
+    try:
+        linux.unmount(directory)
+    except OSError as exc:
+        # A builder that was killed had not mounted anything yet.
+        if exc.errno not in (errno.EINVAL, errno.ENOENT):
+            raise
+    with suppress(FileNotFoundError):
+        os.rmdir(directory)
+
+
+def remove_others(root: str, kept: Collection[str]) -> None:
+    """Unmount all but those of the sandboxes `kept`."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir(root):
+            if name not in kept:
+                remove(root, name)
+
+
+def remove_all(root: str) -> None:
+    """Unmount everything, the small file system included."""
+    remove_others(root, ())
+    with suppress(FileNotFoundError):
+        if os.path.ismount(root):
+            linux.unmount(root)
+        os.rmdir(root)
+
+
+def _prepare(root: str) -> None:
+    os.makedirs(root, mode=0o711, exist_ok=True)
+    parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(parent, fcntl.LOCK_EX)
+        if not os.path.ismount(root):
+            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+            linux.mount("disks", root, "tmpfs", flags, "mode=0711,size=1m")
+    finally:
+        os.close(parent)
+
+
+def _make(image: str, size_bytes: int) -> None:
+    unfinished = f"{image}.new"
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, size_bytes + _spare_bytes(size_bytes))
+    finally:
+        os.close(fd)
+    _run("mke2fs", *_FORMAT, unfinished)
+    os.rename(unfinished, image)
+
+
+def _spare_bytes(size_bytes: int) -> int:
+    """Inodes take a sixteenth, ext4's reserve for itself a fiftieth; the ballast has the rest."""
+    return size_bytes // 8 + _LEAST_SPARE_BYTES
+
+
+def _mount(image: str, directory: str) -> None:
+    device, fd = loop.attach(image)
+    try:
+        linux.mount(device, directory, "ext4", linux.MS_NOSUID | linux.MS_NODEV, _OPTIONS)
+    finally:
+        os.close(fd)
+
+
+def _set_room(directory: str, image: str, size_bytes: int) -> None:
+    ballast = os.open(
+        os.path.join(directory, BALLAST),
+        os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+        0o600,
+    )
+    try:
+        room = _room(directory, image)
+        if room < size_bytes:
+            _grow(directory, image, size_bytes - room)
+            room = _room(directory, image)
+        held = os.fstat(ballast).st_size
+        wanted = (room - size_bytes) // _BLOCK * _BLOCK
+        if wanted > held:
+            os.posix_fallocate(ballast, held, wanted - held)
+        else:
+            os.ftruncate(ballast, wanted)
+    except OSError as exc:
+        if exc.errno == errno.ENOSPC:
+            raise DiskFull(f"more than {size_bytes} bytes are in use") from exc
+        raise
+    finally:
+        os.close(ballast)
+
+
+def _room(directory: str, image: str) -> int:
+    """What there would be for the sandbox without the ballast: all but what ext4 keeps for itself,
+    a fiftieth of the disk and at most so many blocks (ext4_calculate_resv_clusters)."""
+    found = os.statvfs(directory)
+    reserve = min(os.stat(image).st_size // _BLOCK // 50, _MOST_RESERVED_BLOCKS)
+    return (found.f_blocks - reserve) * _BLOCK
+
+
+def _grow(directory: str, image: str, by_bytes: int) -> None:
+    """Enlarge image, device and file system, mounted as they are (Linux 3.3)."""
+    size = os.stat(image).st_size + by_bytes + _spare_bytes(by_bytes)
+    os.truncate(image, size)
+    loop.follow_size(directory)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(fd, _EXT4_IOC_RESIZE_FS, struct.pack("=Q", size // _BLOCK))
+    finally:
+        os.close(fd)
+
+
+def _run(program: str, *arguments: str, worst: int = 0) -> None:
+    """Run one of e2fsprogs. Raises OSError with what it said where its status is above `worst`."""
+    paths = [os.path.join(folder, program) for folder in _PROGRAM_FOLDERS]
+    path = next((path for path in paths if os.path.exists(path)), None)
+    if path is None:
+        raise OSError(errno.ENOENT, f"{program} is not installed (package e2fsprogs)")
+    said = os.memfd_create("said")
+    try:
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, said, 1),
+                   (os.POSIX_SPAWN_DUP2, said, 2)]  # fmt: skip
+        environment = {"PATH": ":".join(_PROGRAM_FOLDERS), "LANG": "C.UTF-8"}
+        pid = os.posix_spawn(path, [program, *arguments], environment, file_actions=actions)
+        os.close(null)
+        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if not 0 <= code <= worst:
+            text = os.pread(said, _MAX_TEXT, 0).decode(errors="replace").strip()
+            raise OSError(errno.EIO, f"{program}: {text or f'exit code {code}'}")
+    finally:
+        os.close(said)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sandboxes whose files are in an image of their own: which ones, where, and how full."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Protocol
+
+from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.model import EnforcedBy, Enforcement, Sandbox
+
+_IMAGE = "disk.img"
+# A file of root's at the top that takes what the sandbox must not have (isolation/disks.py).
+_BALLAST = "ballast"
+_PROBE = "probe"
+_PROBE_BYTES = 8 << 20
+
+
+class Mounts(Protocol):
+    """Makes, mounts and unmounts images."""
+
+    def directory(self, name: str) -> str:
+        """Where one is mounted."""
+        ...
+
+    async def hold(self, name: str, *, image: str, size_bytes: int, gid: int) -> None:
+        """Have one there with room for so many bytes: made, mounted or changed. gid: who may pass
+        its top. Raises LimitBelowUsage where more is in use, and SandboxdError."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Unmount one; fine where there is none."""
+        ...
+
+    async def remove_others(self, kept: Collection[str]) -> None:
+        """Unmount all but these."""
+        ...
+
+
+class OwnDisks:
+    """The images below <state-dir>/sandboxes/<id>/."""
+
+    def __init__(self, root: str, mounts: Mounts) -> None:
+        self._root = root
+        self._mounts = mounts
+        self._ids: set[str] = set()
+
+    def open(self) -> None:
+        """Find those of an earlier daemon."""
+        for name in os.listdir(self._root):
+            if os.path.exists(self._image(name)):
+                self._ids.add(name)
+
+    async def try_out(self) -> None:
+        """Make, mount and see one. Raises ConfigError where this host cannot."""
+        image = os.path.join(os.path.dirname(self._root), f"{_PROBE}.img")
+        directory = self._mounts.directory(_PROBE)
+        problem: str | None = None
+        try:
+            await self._mounts.hold(_PROBE, image=image, size_bytes=_PROBE_BYTES, gid=0)
+            if not await asyncio.to_thread(os.path.ismount, directory):
+                problem = f"what is mounted on {directory} cannot be seen by the daemon"
+        except SandboxdError as exc:
+            problem = exc.message
+        finally:
+            await self._mounts.remove(_PROBE)
+            with suppress(FileNotFoundError):
+                os.unlink(image)
+        if problem is not None:
+            raise ConfigError(
+                f"cannot start with SANDBOX_DISK_MEANS=image: {problem}",
+                hint="it needs root, loop devices, ext4 and e2fsprogs; or use another means",
+            )
+
+    def enforcement(self) -> Enforcement:
+        """How they hold a limit, in words."""
+        return Enforcement(
+            EnforcedBy.KERNEL,
+            "an ext4 image of its own on a loop device: bytes, and an inode for each 4 KiB of them",
+        )
+
+    def has(self, sandbox_id: str) -> bool:
+        """Whether a sandbox has one."""
+        return sandbox_id in self._ids
+
+    def directory(self, sandbox_id: str) -> str:
+        """Its top."""
+        return self._mounts.directory(sandbox_id)
+
+    async def hold(self, sandbox: Sandbox, size_bytes: int) -> None:
+        """Have one with room for so many bytes. Raises LimitBelowUsage, SandboxdError."""
+        self._ids.add(sandbox.id)
+        image = self._image(sandbox.id)
+        await self._mounts.hold(sandbox.id, image=image, size_bytes=size_bytes, gid=sandbox.uid)
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Unmount and delete one; nothing happens where there is none."""
+        if sandbox_id in self._ids:
+            await self._mounts.remove(sandbox_id)
+            for path in (self._image(sandbox_id), f"{self._image(sandbox_id)}.new"):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+            self._ids.discard(sandbox_id)
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """Unmount those of sandboxes that are not among these; the files are the caller's."""
+        await self._mounts.remove_others(sandbox_ids)
+        self._ids &= set(sandbox_ids)
+
+    def used_bytes(self, sandbox_id: str) -> int:
+        """What its files take. Raises OSError."""
+        top = self.directory(sandbox_id)
+        found = os.statvfs(top)
+        ballast = os.stat(os.path.join(top, _BALLAST), follow_symlinks=False)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize - ballast.st_size
+
+    def _image(self, sandbox_id: str) -> str:
+        return os.path.join(self._root, sandbox_id, _IMAGE)

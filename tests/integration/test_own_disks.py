@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disks of sandboxes' own, natively: SANDBOX_DISK_MEANS=image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import disk_limits, own_disks
+from tests.harness import Daemon
+
+pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(180)]
+LEVELS = ("basic", "standard")
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """A daemon that makes them."""
+    with own_disks.daemon_with_images() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("level", "where"), [("basic", "/tmp"), ("standard", ".")])
+def test_fill_and_recover(daemon: Daemon, level: str, where: str) -> None:
+    disk_limits.check_fill_and_recover(daemon, held_by="kernel", where=where, isolation=level)
+
+
+def test_api_writes(daemon: Daemon) -> None:
+    disk_limits.check_api_writes(daemon)
+
+
+def test_usage(daemon: Daemon) -> None:
+    disk_limits.check_usage(daemon)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nothing_stays_after_a_release(daemon: Daemon, level: str) -> None:
+    own_disks.check_gone_after_release(daemon, isolation=level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_own_disk_alone_is_seen(daemon: Daemon, level: str) -> None:
+    own_disks.check_own_disk_alone_is_seen(daemon, isolation=level)
+
+
+def test_limit_is_lowered(daemon: Daemon) -> None:
+    own_disks.check_limit_is_lowered(daemon)
+
+
+def test_next_daemon(daemon: Daemon) -> None:
+    own_disks.check_next_daemon(daemon)
+
+
+def refuses(wanted: Daemon, words: str, *prefix: str) -> None:
+    try:
+        with pytest.raises(AssertionError, match=words):
+            wanted.start(prefix=prefix)
+    finally:
+        wanted.close()
+
+
+def test_a_host_without_loop_devices_is_named() -> None:
+    covered = 'mount --bind /dev/null /dev/loop-control && exec "$@"'
+    refuses(
+        Daemon(SANDBOX_DISK_MEANS="image"),
+        "cannot start with SANDBOX_DISK_MEANS=image: .*loop devices",
+        *("unshare", "--mount", "sh", "-c", covered, "sh"),
+    )
+
+
+def test_a_file_system_without_quota_is_named() -> None:
+    refuses(Daemon(SANDBOX_DISK_MEANS="quota"), "SANDBOX_DISK_MEANS=quota: the file system has no")

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disks of sandboxes' own under systemd: SANDBOX_DISK_MEANS=image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import disk_limits, own_disks
+from tests.contract.test_files import put
+from tests.harness import Daemon
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def daemon(requires_systemd: None) -> Iterator[Daemon]:
+    """A daemon that makes them."""
+    with own_disks.daemon_with_images(SANDBOX_CGROUP_MODE="required") as made:
+        yield made
+
+
+@pytest.mark.parametrize(("level", "where"), [("basic", "."), ("standard", "/tmp")])
+def test_fill_and_recover(daemon: Daemon, level: str, where: str) -> None:
+    disk_limits.check_fill_and_recover(daemon, held_by="kernel", where=where, isolation=level)
+
+
+def test_usage(daemon: Daemon) -> None:
+    disk_limits.check_usage(daemon)
+
+
+@pytest.mark.parametrize("level", ["basic", "standard"])
+def test_nothing_stays_after_a_release(daemon: Daemon, level: str) -> None:
+    own_disks.check_gone_after_release(daemon, isolation=level)
+
+
+def test_limit_is_lowered(daemon: Daemon) -> None:
+    own_disks.check_limit_is_lowered(daemon)
+
+
+def test_a_limit_far_above_the_first_makes_the_image_grow(daemon: Daemon) -> None:
+    sandbox = daemon.create(limits={"disk_bytes": disk_limits.LIMIT})
+    target = f"/v1/sandboxes/{sandbox['id']}"
+    daemon.ok("PATCH", target, {"limits": {"disk_bytes": 8 * disk_limits.LIMIT}})
+    assert put(daemon, sandbox, "big", bytes(6 * disk_limits.LIMIT)) == 201
+    daemon.release(sandbox["id"])
+
+
+def test_next_daemon(daemon: Daemon) -> None:
+    own_disks.check_next_daemon(daemon)
