@@ -52,22 +52,13 @@ def test_next_daemon(daemon: Daemon) -> None:
     own_disks.check_next_daemon(daemon)
 
 
-def refuses(wanted: Daemon, words: str, *prefix: str) -> None:
-    try:
-        with pytest.raises(AssertionError, match=words):
-            wanted.start(prefix=prefix)
-    finally:
-        wanted.close()
-
-
 def test_a_host_without_loop_devices_is_named() -> None:
     covered = 'mount --bind /dev/null /dev/loop-control && exec "$@"'
-    refuses(
-        Daemon(SANDBOX_DISK_MEANS="image"),
-        "cannot start with SANDBOX_DISK_MEANS=image: .*loop devices",
-        *("unshare", "--mount", "sh", "-c", covered, "sh"),
-    )
-
-
-def test_a_file_system_without_quota_is_named() -> None:
-    refuses(Daemon(SANDBOX_DISK_MEANS="quota"), "SANDBOX_DISK_MEANS=quota: the file system has no")
+    wanted = Daemon(SANDBOX_DISK_MEANS="image")
+    try:
+        with pytest.raises(
+            AssertionError, match=r"cannot start with SANDBOX_DISK_MEANS=image: .*loop devices"
+        ):
+            wanted.start(prefix=["unshare", "--mount", "sh", "-c", covered, "sh"])
+    finally:
+        wanted.close()
