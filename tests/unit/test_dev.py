@@ -295,6 +295,23 @@ class TestCommands:
         # Own ones come first, so that those given count.
         assert dev.pytest_arguments(arguments) == ["-m", "pytest", *own, *arguments]
 
+    def test_soak_begins_here_with_the_full_count(
+        self, dev: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran: list[tuple[list[str], dict[str, str]]] = []
+
+        def run(argv: list[str], *, cwd: Path, env: dict[str, str]) -> Any:
+            ran.append((argv, env))
+            return subprocess.CompletedProcess(argv, 3)
+
+        monkeypatch.setattr(bootstrap, "set_up", lambda what: "python3")
+        monkeypatch.setattr(dev.subprocess, "run", run)
+        # What fails here spares the machine.
+        assert dev.main("soak", []) == 3
+        [(argv, environment)] = ran
+        assert argv[-2:] == ["tests/contract", "tests/integration"]
+        assert environment["SANDBOXD_SOAK"] == "1"
+
     def test_checkout_is_importable_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PYTHONPATH", "/elsewhere")
         assert bootstrap.child_environment()["PYTHONPATH"] == f"{ROOT}:/elsewhere"
