@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk under real file systems of this host; through more layers: tests/system."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from sandboxd.workspace.device import backing
+from tests.file_systems import mounted
+
+pytestmark = pytest.mark.usefixtures("requires_root")
+
+
+def test_below_a_loop_device_is_the_image_s_disk(tmp_path: Path) -> None:
+    below = backing(str(tmp_path))
+    top = tmp_path / "mounted"
+    top.mkdir()
+    with mounted("ext4", top):
+        found = backing(str(top))
+    assert re.fullmatch(rf"loop\d+ on {re.escape(below.detail)}", found.detail)
+    assert found.device == below.device
+    assert found.device is None or stat.S_ISBLK(os.stat(found.device).st_mode)
+
+
+def test_below_memory_there_is_none(tmp_path: Path) -> None:
+    with mounted("tmpfs", tmp_path):
+        found = backing(str(tmp_path))
+    assert (found.device, found.detail) == (None, "tmpfs, which has no block device")
