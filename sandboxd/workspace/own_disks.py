@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
-from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.errors import ConfigError, LimitBelowUsage, SandboxdError
 from sandboxd.model import EnforcedBy, Enforcement, Sandbox
 
 _IMAGE = "disk.img"
@@ -94,7 +94,11 @@ class OwnDisks:
         """Have one with room for so many bytes. Raises LimitBelowUsage, SandboxdError."""
         self._ids.add(sandbox.id)
         image = self._image(sandbox.id)
-        await self._mounts.hold(sandbox.id, image=image, size_bytes=size_bytes, gid=sandbox.uid)
+        try:
+            await self._mounts.hold(sandbox.id, image=image, size_bytes=size_bytes, gid=sandbox.uid)
+        except LimitBelowUsage as exc:
+            exc.details["current"] = await asyncio.to_thread(self.used_bytes, sandbox.id)
+            raise
 
     async def remove(self, sandbox_id: str) -> None:
         """Unmount and delete one; nothing happens where there is none."""

@@ -47,5 +47,21 @@ def test_a_limit_far_above_the_first_makes_the_image_grow(daemon: Daemon) -> Non
     daemon.release(sandbox["id"])
 
 
+def test_a_daemon_with_mounts_of_its_own_sees_them(requires_systemd: None) -> None:
+    # As the package's unit has it (PrivateMounts=yes): what the spawner mounts has to reach it.
+    made = Daemon(
+        SANDBOX_DISK_MEANS="image", SANDBOX_CGROUP_MODE="required", SANDBOX_MEMORY_LIMIT_BYTES="96M"
+    )
+    try:
+        made.start(prefix=["unshare", "--mount", "--propagation", "slave"])
+        sandbox = made.create(limits={"disk_bytes": disk_limits.LIMIT})
+        put(made, sandbox, "mine", b"seen")
+        assert made.execute(sandbox["id"], "cat mine")["stdout"] == "seen"
+        made.release(sandbox["id"])
+        assert not own_disks.is_mounted(sandbox["id"])
+    finally:
+        made.close()
+
+
 def test_next_daemon(daemon: Daemon) -> None:
     own_disks.check_next_daemon(daemon)
