@@ -76,7 +76,7 @@ class Directories:
         """Make the root directory. Raises ConfigError where a sandbox's uid could not enter it."""
         os.makedirs(self._root, mode=0o711, exist_ok=True)
         if os.getuid() == 0:
-            _check_reachable(self._root)
+            _check_reachable(self._root, "state")
         self._disk.open()
 
     async def use(self, helpers: Helpers, mounts: Mounts) -> None:
@@ -90,6 +90,7 @@ class Directories:
             self._own_disks.open()
         if self._means is DiskMeans.IMAGE:
             await cast(OwnDisks, self._own_disks).try_out()
+            _check_reachable(os.path.dirname(mounts.directory("any")), "disks")
 
     def close(self) -> None:
         """Stop what is being removed: the end of this process would wait for it."""
@@ -349,17 +350,17 @@ def _disk_full_named(root: str) -> Iterator[None]:
         raise host_lacks("cannot write to the state directory", exc, root) from exc
 
 
-def _check_reachable(root: str) -> None:
+def _check_reachable(root: str, what: str) -> None:
     path = os.path.realpath(root)
     if any(path == covered or path.startswith(f"{covered}/") for covered in _COVERED):
         raise ConfigError(
-            f"cannot use {root} for state: sandboxes have a {path.split('/')[1]!r} of their own",
-            hint="use a directory below /var/lib",
+            f"cannot use {root} for {what}: sandboxes have a {path.split('/')[1]!r} of their own",
+            hint="use a directory below /var/lib, or below /run",
         )
     while path != "/":
         if not os.stat(path).st_mode & stat.S_IXOTH:
             raise ConfigError(
-                f"cannot use {root} for state: sandboxes' uids cannot pass {path}",
+                f"cannot use {root} for {what}: sandboxes' uids cannot pass {path}",
                 hint=f"use another directory, or `chmod o+x {path}`",
             )
         path = os.path.dirname(path)
