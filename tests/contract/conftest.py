@@ -19,6 +19,26 @@ SCHEMES = [name for name in MODES if name == "rlimit" or has_unified_systemd()]
 MEMORY_BYTES = 192 << 20
 
 
+# What no host can have under a scheme: parameters of a test by their name, and
+# what an attempt needs.
+IMPOSSIBLE = {"rlimit": {"offered": "strict", "place": "strict", "needs": "memory_max"}}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what no host could run: it would be a skip that says nothing of this one."""
+    dropped = [item for item in items if _is_impossible(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if not _is_impossible(item)]
+
+
+def _is_impossible(item: pytest.Item) -> bool:
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    impossible = IMPOSSIBLE.get(params.get("scheme", ""), {})
+    found = {**params, "needs": getattr(params.get("attempt"), "needs", None)}
+    return any(found.get(name) == value for name, value in impossible.items())
+
+
 @pytest.fixture(scope="session", params=SCHEMES)
 def scheme(request: pytest.FixtureRequest) -> str:
     """The scheme that holds the sandboxes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import glob
 import os
 import platform
@@ -108,41 +109,57 @@ class HostSide:
 
     def facts(self, attacker: Any) -> dict[str, Any]:
         """For attempts, inside and outside alike."""
-        status = Path("/proc/self/status").read_text().split()
-        capabilities = int(status[status.index("CapEff:") + 1], 16)
-        procs = _first("/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/*/cgroup.procs")
         return {
+            **host_facts(),
             **{name: str(path) for name, path in self._files.items()},
             "abstract": self._abstract,
-            "cgroup": os.path.dirname(procs) if procs else "",
-            "cgroup_procs": procs,
-            "disk": _first("/dev/[vs]da", "/dev/nvme0n1", "/dev/loop0"),
-            "has_bus": os.path.exists("/run/dbus/system_bus_socket"),
-            "has_bwrap": shutil.which("bwrap") is not None,
-            "has_core": resource.getrlimit(resource.RLIMIT_CORE)[1] != 0,
-            "has_fuse": os.path.exists("/dev/fuse"),
-            "has_kallsyms": os.path.exists("/proc/kallsyms"),
-            "has_kcore": os.path.exists("/proc/kcore"),
-            "has_kmsg": os.path.exists("/dev/kmsg"),
-            "has_resource": bool(capabilities >> _CAP_SYS_RESOURCE & 1),
-            "has_sudo": shutil.which("sudo") is not None,
-            "has_sysrq": os.path.exists("/proc/sysrq-trigger"),
-            "has_systemd": os.path.isdir("/run/systemd/system"),
             "host_socket": self._socket,
             "ipc_key": self._key,
-            "is_x86": platform.machine() == "x86_64",
             "memory_max": _memory_max(attacker),
             "port": self._port,
             "port6": self._port6,
             "queue": self._queue,
             "scratch": str(self.scratch),
             "state_name": self.scratch.name,
-            "sys_file": _first(
-                "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run",
-                "/sys/module/*/parameters/*",
-            ),
             "world_readable": str(self.scratch / "world"),
-        }  # fmt: skip
+        }
+
+
+@functools.cache
+def host_facts() -> dict[str, Any]:
+    """What this host has by itself; empty or false where it has not."""
+    status = Path("/proc/self/status").read_text().split()
+    capabilities = int(status[status.index("CapEff:") + 1], 16)
+    procs = _first("/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/*/cgroup.procs")
+    return {
+        "cgroup": os.path.dirname(procs) if procs else "",
+        "cgroup_procs": procs,
+        "disk": _first("/dev/[vs]da", "/dev/nvme0n1", "/dev/loop0"),
+        "has_bus": os.path.exists("/run/dbus/system_bus_socket"),
+        "has_bwrap": shutil.which("bwrap") is not None,
+        "has_core": resource.getrlimit(resource.RLIMIT_CORE)[1] != 0,
+        "has_fuse": os.path.exists("/dev/fuse"),
+        "has_kallsyms": os.path.exists("/proc/kallsyms"),
+        "has_kcore": os.path.exists("/proc/kcore"),
+        "has_kmsg": os.path.exists("/dev/kmsg"),
+        "has_resource": bool(capabilities >> _CAP_SYS_RESOURCE & 1),
+        "has_sudo": shutil.which("sudo") is not None,
+        "has_sysrq": os.path.exists("/proc/sysrq-trigger"),
+        "has_systemd": os.path.isdir("/run/systemd/system"),
+        "is_x86": platform.machine() == "x86_64",
+        "port6": _has_ipv6(),
+        "sys_file": _first(
+            "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run",
+            "/sys/module/*/parameters/*",
+        ),
+    }  # fmt: skip
+
+
+def _has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
 
 
 def _first(*patterns: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import unmet
 from tests.contract.probes import python
 from tests.harness import Daemon, running_daemon
 
@@ -28,7 +29,7 @@ def test_a_command_has_no_use_of_the_daemons_session_keyring() -> None:
     """A login's session holds what its user's file systems and tickets are opened with."""
     libc = ctypes.CDLL(None)
     if libc.syscall(_KEYCTL, _JOIN, None) < 0:
-        pytest.skip("this host has no keys")
+        unmet("session keyrings (CONFIG_KEYS)")
     assert libc.syscall(_ADD_KEY, b"user", b"secret", b"hunter2", 7, _SESSION) > 0
     with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
         sandbox = daemon.create()

@@ -65,9 +65,8 @@ def test_system_paths_and_binds(tmp_path: Path) -> None:
     assert root.writable == [("/b", "/mnt/b")]
 
 
+@pytest.mark.usefixtures("requires_root")
 def test_an_image_takes_the_hosts_place(tmp_path: Path) -> None:
-    if os.getuid() != 0:
-        pytest.skip("an image is root's")
     image = image_in(tmp_path)
     files = {"/etc/passwd": "/state/passwd", "/etc/hosts": "/state/hosts"}
     root = describe(spec(image=str(image), files=files))
@@ -78,9 +77,8 @@ def test_an_image_takes_the_hosts_place(tmp_path: Path) -> None:
     assert list(root.links) == [("usr/bin", "/bin")]
 
 
+@pytest.mark.usefixtures("requires_root")
 def test_an_image_that_others_may_have_changed_is_refused(tmp_path: Path) -> None:
-    if os.getuid() != 0:
-        pytest.skip("an image is root's")
     image = image_in(tmp_path)
     other = tmp_path / "link"
     other.symlink_to(image)
