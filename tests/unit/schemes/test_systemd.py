@@ -163,6 +163,32 @@ async def test_slices_come_before_scopes_and_go_after_them(
     assert set(manager.units) == {NAMES.parent_slice}
 
 
+def write_usage(root: Path, unit: str, memory_bytes: int) -> None:
+    [found] = root.rglob(unit)
+    (found / "memory.current").write_text(f"{memory_bytes}\n")
+    (found / "pids.current").write_text("3\n")
+
+
+async def test_each_scope_tells_what_it_uses(
+    manager: FakeManager, tmp_path: Path, shim: Shim
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run, other, gone = sandbox(), execution(), execution("f" * 12), execution("g" * 12)
+    await scheme.create_sandbox(box)
+    for one in (run, other):
+        await scheme.place(box, one, shim)
+    for one, current in ((run, 1 << 20), (other, 3 << 20)):
+        write_usage(tmp_path, scheme.execution_unit(ONE, one.id), current)
+    used = await scheme.execution_usages(box, [run, other, gone])
+    assert {name: one.memory_bytes for name, one in used.items()} == {
+        run.id: 1 << 20, other.id: 3 << 20,
+    }  # fmt: skip
+    # Its shim is none of a program's.
+    assert [one.pids for one in used.values()] == [2, 2]
+    await scheme.collect(box, run)
+    assert set(await scheme.execution_usages(box, [run, other])) == {other.id}
+
+
 @pytest.mark.parametrize("ignored", ["MemoryMax", "MemorySwapMax", "TasksMax", "IO"])
 async def test_sandbox_without_a_limit_in_force_is_not_made(
     manager: FakeManager, tmp_path: Path, ignored: str
