@@ -124,12 +124,12 @@ class Api:
         try:
             response = await self._respond(request, connection, request_id)
         except SandboxdError as exc:
-            self._note(exc, peer)
+            self._note(exc.code, peer)
             response = error_response(exc, request_id)
         except ConnectionError:
             raise
         except Exception as exc:
-            self._seen.refusal(InternalError.code)
+            self._note(InternalError.code, peer)
             response = internal_error(exc, request_id, f"{request.method} {_path(request)}")
         finally:
             connection.request_finished()
@@ -183,7 +183,7 @@ class Api:
             try:
                 answer = await route.handler(replace(call, origin=origin))
             except SandboxdError as exc:
-                self._note(exc, call.caller)
+                self._note(exc.code, call.caller)
                 raise
             assert isinstance(answer, Reply)
             return send_reply(answer)
@@ -192,10 +192,11 @@ class Api:
         sent = await self._replays.respond(call.caller, key, fingerprint, call.request_id, serve)
         return sent.response()
 
-    def _note(self, error: SandboxdError, asker: Peer | Caller | None) -> None:
-        self._seen.refusal(error.code)
+    def _note(self, code: str, asker: Peer | Caller | None) -> None:
+        """Count an error's code, for all and for whom it was answered to."""
+        self._seen.refusal(code)
         if asker is not None:
-            self._engine.note_refusal(asker.uid, error.code)
+            self._engine.note_refusal(asker.uid, code)
 
     def _authorize(self, route: AnyRoute, connection: Connection) -> Caller:
         peer = connection.peer

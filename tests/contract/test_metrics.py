@@ -74,7 +74,8 @@ def test_each_running_execution_is_told_apart(daemon: Daemon, sandbox: Any) -> N
     found = each()
     assert found.keys() == sizes.keys()
     for name, size in sizes.items():
-        assert found[name]["memory"]["current_bytes"] < size + 30 * MIB
+        # A scope has the page cache of what it read first, too.
+        assert found[name]["memory"]["current_bytes"] < size + 48 * MIB
         assert found[name]["pids"]["current"] == 1
         assert found[name]["cpu"]["seconds"] >= 0
     ended = next(iter(sizes))
