@@ -36,4 +36,6 @@ def play(mode: str, count: int) -> None:
                 text = daemon.log.read_text(errors="replace")
                 sys.stderr.write(f"\n{text[-LOG_CHARACTERS:]}\n")
                 raise
-            sys.stderr.write(f": {time.monotonic() - began:.1f} s\n")
+            times = sorted(round_.times.items(), key=lambda item: item[1])
+            parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in times)
+            sys.stderr.write(f": {time.monotonic() - began:.1f} s ({parts})\n")

@@ -17,7 +17,7 @@ EXIT_NO_TESTS = 5  # pytest's
 EXIT_TIMEOUT = 98
 EXIT_MACHINE = 99
 ROOT = Path(__file__).resolve().parents[2]
-TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1"}
 # An emulated machine is slow: what guards against a hang must not end what only takes its time.
 PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=400"]
 # Name of the report -> what runs. First, alone, what spoils the host: it restarts systemd and the
