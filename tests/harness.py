@@ -137,6 +137,8 @@ class Daemon:
                     if b"READY=1" in notify.recv(4096):
                         return
                 elif pidfd in readable:
+                    # Else it is a process that nobody waited for, at whichever test it is freed.
+                    self.process.wait(STOP_SECONDS)
                     break
             raise AssertionError(f"the daemon did not get ready:\n{self.log.read_text()}")
         finally:

@@ -115,9 +115,16 @@ class Sandboxes:
             live.sandbox.state = SandboxState.SUSPENDED
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
-            # On disk first: the next daemon must not take a frozen execution for a running one.
-            await self._context.store.save_sandbox(live.sandbox)
-            await self._context.scheme.suspend_sandbox(live.sandbox)
+            try:
+                # On disk first: the next daemon must not take a frozen execution for a running one.
+                await self._context.store.save_sandbox(live.sandbox)
+                await self._context.scheme.suspend_sandbox(live.sandbox)
+            except BaseException:
+                # Nothing was stopped. A release that began meanwhile has the newer state.
+                if live.sandbox.state is SandboxState.SUSPENDED:
+                    live.sandbox.state = SandboxState.READY
+                await self._save(live.sandbox)
+                raise
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
             live.suspended_monotonic = self._context.clock.monotonic()
             self._context.life.sandbox(EventType.SANDBOX_SUSPENDED, live.sandbox)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import HostDiskFull, SandboxdError
 from sandboxd.isolation.uids import kill_processes
 from sandboxd.model import (
     Enforcement,
@@ -118,8 +118,14 @@ class RlimitScheme:
         if state is None:
             return
         left = tuple(entry for entry in state.executions if entry.id != execution.id)
+        state = replace(state, executions=left)
         try:
-            await self._put(replace(state, executions=left))
+            await self._put(state)
+        except HostDiskFull as exc:
+            # The next change of this sandbox says it; until then its shim is known to be gone.
+            self._states[sandbox.id] = state
+            _log.warning("Cannot tell the supervisor of an end: %s", exc.message)
+            return
         except SandboxdError as exc:
             # The file says it, so the next supervisor knows.
             _log.warning("Cannot tell the supervisor of an end: %s", exc.message)
@@ -144,7 +150,7 @@ class RlimitScheme:
         except BaseException:
             before = self._states[sandbox.id]
             self._states[sandbox.id] = replace(before, caps=state.caps)
-            self._supervisor.directory.write(self._states[sandbox.id])
+            self._supervisor.write(self._states[sandbox.id])
             raise
 
     async def suspend_sandbox(self, sandbox: Sandbox) -> None:
@@ -233,6 +239,9 @@ class RlimitScheme:
         return ()
 
     async def _put(self, state: State) -> None:
+        """Raises HostDiskFull, and then nothing is changed, and SupervisorUnreachable."""
+        if self._powers.is_supervised:
+            self._supervisor.write(state)
         self._states[state.sandbox] = state
         if self._powers.is_supervised:
-            await self._supervisor.put(state)
+            await self._supervisor.load(state.sandbox)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import SandboxdError, host_lacks
 from sandboxd.evidence import SOCKET_NAME
 from sandboxd.supervisor.state import PROTOCOL, State, StateDirectory
 
@@ -78,11 +78,17 @@ class SupervisorClient:
             self._connection.close()
             self._connection = None
 
-    async def put(self, state: State) -> None:
-        """Have this sandbox supervised like this; returns once it is. Raises
-        SupervisorUnreachable."""
-        self.directory.write(state)
-        await self.ask({"op": "load", "sandbox": state.sandbox})
+    def write(self, state: State) -> None:
+        """What a supervisor is to know of a sandbox, whole or not at all. Raises HostDiskFull."""
+        try:
+            self.directory.write(state)
+        except OSError as exc:
+            what = f"cannot have sandbox {state.sandbox} supervised"
+            raise host_lacks(what, exc, self.directory.path) from exc
+
+    async def load(self, sandbox: str) -> None:
+        """Have it supervised as written; returns once it is. Raises SupervisorUnreachable."""
+        await self.ask({"op": "load", "sandbox": sandbox})
 
     async def drop(self, sandbox: str) -> None:
         """Have it supervised no more; it is enough that the file is gone."""

@@ -151,6 +151,23 @@ async def test_a_uid_that_is_busy_keeps_its_sandbox_releasing(
     assert world.held == set()
 
 
+async def test_a_suspend_that_breaks_before_anything_is_stopped_is_none() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        world.breaks = "suspend_sandbox"
+        with pytest.raises(Broken):
+            await engine.suspend_sandbox(ME, sandbox.id)
+        assert sandbox.state is SandboxState.READY
+        assert not world.shims[execution.id].frozen
+        world.breaks = None
+        await engine.suspend_sandbox(ME, sandbox.id)
+        assert world.shims[execution.id].frozen
+        await engine.release_sandbox(ME, sandbox.id)
+
+
 async def test_suspended_refuses_and_resumed_takes() -> None:
     world = World()
     engine, context = make_engine(world)

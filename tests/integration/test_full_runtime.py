@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A runtime directory on a full file system, as where /run is: starts are refused by name, what
+runs goes on, and its end is told truly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.contract.probes import executions, path_of, printed, refused, start
+from tests.harness import Daemon
+
+pytestmark = pytest.mark.usefixtures("requires_root")
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon whose runtime directory is a tmpfs of 1 MiB."""
+    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_CGROUP_MODE="off")
+    runtime = str(made.runtime)
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", runtime]
+    subprocess.run(command, check=True, timeout=30)
+    try:
+        made.start()
+        yield made
+    finally:
+        (made.runtime / "filler").unlink(missing_ok=True)
+        try:
+            made.end()
+        finally:
+            subprocess.run(["umount", "--lazy", runtime], check=True, timeout=30)
+            made.remove()
+
+
+@contextmanager
+def filled(daemon: Daemon) -> Iterator[None]:
+    """No page of it is free. Directories, sockets and empty files of a tmpfs need none."""
+    filler = daemon.runtime / "filler"
+    with filler.open("wb", buffering=0) as file:
+        free = os.statvfs(daemon.runtime)
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+    try:
+        assert os.statvfs(daemon.runtime).f_bavail == 0
+        yield
+    finally:
+        filler.unlink()
+
+
+def test_starts_are_refused_and_ends_are_told(daemon: Daemon) -> None:
+    made = daemon.create()
+    counting = start(daemon, made, "for n in 0 1 2 3 4; do echo $n; sleep 0.3; done; exit 5")
+    eating = start(daemon, made, "echo up; until [ -e go ]; do sleep 0.05; done; tail /dev/zero")
+    asleep = start(daemon, made, "echo up; exec sleep 300")
+    for running in (eating, asleep):
+        printed(daemon, running, b"up")
+    with filled(daemon):
+        for target, body in (
+            ("/v1/sandboxes", {}),
+            ("/v1/run", {"argv": ["true"]}),
+            (executions(made), {"argv": ["true"]}),
+        ):
+            refused(daemon.request("POST", target, body), 503, "HOST_DISK_FULL")
+        box = f"/v1/sandboxes/{made['id']}"
+        refused(daemon.request("POST", f"{box}/suspend"), 503, "HOST_DISK_FULL")
+        assert daemon.ok("GET", box)["state"] == "ready"
+        ended = daemon.wait(counting)
+        assert (ended["exit_code"], ended["stdout"]) == (5, "0\n1\n2\n3\n4\n")
+        assert daemon.ok("POST", f"{path_of(asleep)}/kill", {})["status"] == "KILLED"
+        daemon.ok("PUT", f"{box}/files/go", b"")
+        assert daemon.wait(eating)["status"] == "OOM_KILLED"
+    alive: Any = daemon.ok("GET", "/v1/sandboxes?state=ready")["sandboxes"]
+    assert [one["id"] for one in alive] == [made["id"]]
+    assert daemon.execute(made["id"], ["echo", "on"])["stdout"] == "on\n"
+
+
+def test_a_release_on_a_full_one_leaves_nothing(daemon: Daemon) -> None:
+    made = daemon.create()
+    printed(daemon, start(daemon, made, "echo up; exec sleep 300"), b"up")
+    with filled(daemon):
+        daemon.release(made["id"])
+        assert list((daemon.runtime / "executions").iterdir()) == []
+
+
+def test_a_daemon_says_why_it_does_not_start_on_a_full_one(daemon: Daemon) -> None:
+    made = daemon.create()
+    running = start(daemon, made, "echo up; until [ -e go ]; do sleep 0.05; done; exit 3")
+    printed(daemon, running, b"up")
+    with filled(daemon):
+        daemon.kill()
+        with pytest.raises(AssertionError, match="cannot have sandbox") as told:
+            daemon.start()
+        assert "Traceback" not in str(told.value)
+    daemon.start()
+    assert daemon.ok("GET", path_of(running))["status"] == "RUNNING"
+    daemon.execute(made["id"], ["touch", "go"])
+    assert daemon.wait(running)["exit_code"] == 3
