@@ -104,7 +104,8 @@ def test_what_a_daemon_must_not_lose_at_a_restart(rendered: dict[str, Unit]) -> 
 
 
 def test_commands_inherit_no_wall_of_the_spawner(rendered: dict[str, Unit]) -> None:
-    started = {"Type", "NotifyAccess", "ExecStart", "Restart", "KillMode"}
+    started = {"Type", "NotifyAccess", "ExecStart", "Restart", "KillMode", "KillSignal",
+               "SuccessExitStatus"}  # fmt: skip
     place = {"Slice", "MemoryMin", "OOMScoreAdjust", "OOMPolicy", "ManagedOOMPreference",
              "TasksMax", "LimitNOFILE", "RuntimeDirectory", "RuntimeDirectoryPreserve"}  # fmt: skip
     assert set(rendered["sandboxd-spawner.service"]["Service"]) <= started | place
