@@ -50,9 +50,8 @@ def test_next_sandbox_has_it_all(daemon: Daemon) -> None:
     disk_limits.check_next_sandbox_has_it_all(daemon)
 
 
-def test_inodes_run_out_as_bytes_do(daemon: Daemon, kind: str) -> None:
-    if HELD_BY[kind] != "kernel":
-        pytest.skip("nothing bounds inodes here")
+@pytest.mark.parametrize("kind", ["ext4-quota"], indirect=True)
+def test_inodes_run_out_as_bytes_do(daemon: Daemon) -> None:
     sandbox = daemon.create(limits={"disk_bytes": 4 << 20})
     script = "i=0; while : > f$i; do i=$((i+1)); [ $i -lt 5000 ] || exit 9; done; ls | wc -l"
     ended = daemon.execute(sandbox["id"], script, timeout_seconds=120)

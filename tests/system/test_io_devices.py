@@ -17,10 +17,10 @@ pytestmark = pytest.mark.timeout(300)
 MIB = 1 << 20
 RATE = 5 * MIB
 TRAILS = {
-    "image": r"v?\w+",
-    "ext4": r"loop\d+ on v?\w+",
-    "dm": r"dm-\d+ on loop\d+ on v?\w+",
-    "overlay": r"overlay on v?\w+",
+    "dm": r"disk: dm-\d+ on loop\d+ on \w+",
+    "image": r"disk: \w+",
+    "ext4": r"disk: loop\d+ on \w+",
+    "overlay": r"disk: overlay on \w+",
 }
 # Says how fast the transfer itself was; the first megabyte may be a burst.
 PROGRAMS = {
