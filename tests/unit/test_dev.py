@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import bootstrap
+import deb
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -323,3 +324,34 @@ class TestCommands:
         )
         assert done.returncode == status
         assert "usage: ./dev COMMAND" in (done.stderr if status else done.stdout)
+
+
+class TestPackage:
+    @pytest.mark.parametrize(
+        ("arguments", "builds"),
+        [
+            ([], 1),
+            (["-x"], 1),
+            (["tests/system"], 1),
+            (["tests/contract"], 0),
+            (["tests/system/test_oom.py::test_x"], 0),
+            (["tests/system/test_package.py", "-x"], 1),
+        ],
+    )
+    def test_it_is_built_for_the_tests_that_install_it(
+        self, dev: Any, monkeypatch: pytest.MonkeyPatch, arguments: list[str], builds: int
+    ) -> None:
+        built: list[Path] = []
+        monkeypatch.setattr(deb, "build", lambda kind, output: built.append(output))
+        dev.build_package(arguments)
+        assert built == [ROOT / "build/deb"] * builds
+
+    def test_other_tests_run_where_it_cannot_be_built(
+        self, dev: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def fail(kind: deb.Kind, output: Path) -> None:
+            raise deb.BuildFailed("no")
+
+        monkeypatch.setattr(deb, "build", fail)
+        dev.build_package([])
+        assert "cannot build the package: no" in capsys.readouterr().err
