@@ -13,6 +13,7 @@ import deb
 import pytest
 
 from tests.conftest import unmet
+from tests.packaging import lintian
 from tests.packaging.chroot import Chroot
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("requires_root")]
@@ -59,6 +60,11 @@ def root(requires_root: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_lintian_finds_no_errors_and_no_warnings(tmp_path: Path) -> None:
+    package = deb.build(deb.BUNDLED, deb.ROOT / "build/deb")
+    assert lintian.findings(package, tmp_path) == ""
 
 
 def test_it_runs_a_command(root: Chroot) -> None:
