@@ -93,8 +93,11 @@ def test_what_ended_stays_counted(daemon: Daemon, sandbox: Any) -> None:
 def test_a_limited_one_was_throttled(daemon: Daemon, create: Create) -> None:
     slow = create(limits={"cpus": 0.2})
     burn = "import time\nwhile time.process_time() < 0.5: pass"
-    daemon.execute(slow["id"], python(burn))
-    assert metrics(daemon, slow)["cpu"]["throttled_seconds"] > 0
+    deadline = time.monotonic() + 40
+    # A busy host may give it less than its limit for a while.
+    while metrics(daemon, slow)["cpu"]["throttled_seconds"] == 0:
+        assert time.monotonic() < deadline
+        daemon.execute(slow["id"], python(burn))
 
 
 def test_a_released_one_uses_nothing_any_more(daemon: Daemon) -> None:
