@@ -103,22 +103,6 @@ def test_a_slice_that_somebody_stops_is_found(daemon: Daemon) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_an_execution_whose_record_cannot_be_read_counts_no_longer(
-    daemon: Daemon, sandbox: Any
-) -> None:
-    kept, lost = (start(daemon, sandbox, "exec sleep 300") for _ in range(2))
-    pids = sandbox["limits"]["pids"]
-    assert host.attribute(sandbox["unit"], "pids.max") == str(pids + 2)
-    daemon.kill()
-    records = daemon.state / "sandboxes" / sandbox["id"] / "executions"
-    (records / lost["id"] / "execution.json").write_text("not JSON")
-    daemon.start()
-    eventually(lambda: host.show(lost["unit"], "LoadState")["LoadState"] == "not-found", 30)
-    assert host.attribute(sandbox["unit"], "pids.max") == str(pids + 1)
-    assert daemon.ok("GET", path_of(kept))["status"] == "RUNNING"
-
-
-@pytest.mark.timeout(300)
 def test_a_scope_of_nobody_is_removed(daemon: Daemon, sandbox: Any) -> None:
     """As a start whose answer and whose clean-up were lost would leave one."""
     stem = sandbox["unit"].removesuffix(".slice").rpartition("-")[0].rpartition("-")[0]
