@@ -26,7 +26,8 @@ def test_helpers_are_restarted_under_work_and_can_all_they_must(tmp_path: Path) 
             assert pid
             run("systemctl", "restart", unit)
             service.await_another(unit, pid)
+        assert service.ok("GET", path_of(running))["status"] == "RUNNING"
+        # Ends whatever the sandbox runs.
         ran = service.execute(made["id"], python(GROW + BOMBS["memfd"]))
         assert is_oom(ran, "sandbox")
-        assert service.ok("GET", path_of(running))["status"] == "RUNNING"
         service.release(made["id"])
