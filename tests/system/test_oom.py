@@ -121,17 +121,19 @@ def test_the_sandbox_limit_is_told_to_its_victim_alone(daemon: Daemon, sandbox: 
     ends = [state(e) for e in (first, second)]
     assert [e["status"] for e in ends] == ["RUNNING", "RUNNING"]
     third = hold(60)
-    victims = host.until(
-        lambda: [e for e in map(state, (first, second, third)) if e["status"] != "RUNNING"], 120
-    )
-    assert {(e["status"], e["error_code"], e["limit_owner"]) for e in victims} == {
-        ("OOM_KILLED", MEMORY, "sandbox")
-    }
-    spared = [e for e in (first, second, third) if e["id"] not in {v["id"] for v in victims}]
-    assert spared
+    three = (first, second, third)
+    host.until(lambda: any(state(e)["status"] != "RUNNING" for e in three), 120)
+    # The kernel may take a second one while the first is still giving its memory back, and so
+    # between any question and the next.
     kill = f"/v1/sandboxes/{sandbox['id']}/executions/%s/kill"
-    for execution in spared:
-        assert daemon.ok("POST", kill % execution["id"], {})["status"] == "KILLED"
+    for execution in three:
+        daemon.request("POST", kill % execution["id"], {})
+    verdicts = [
+        (e["status"], e["error_code"], e["limit_owner"])
+        for e in (daemon.wait(execution) for execution in three)
+    ]
+    spared = ("KILLED", "KILLED_BY_CALLER", None)
+    assert set(verdicts) == {("OOM_KILLED", MEMORY, "sandbox"), spared}
     daemon.release(neighbour["id"])
     assert daemon.wait(elsewhere)["status"] == "KILLED"
 
