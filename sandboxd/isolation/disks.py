@@ -16,7 +16,7 @@ import struct
 from collections.abc import Collection
 from contextlib import suppress
 
-from sandboxd.isolation import linux, loop
+from sandboxd.isolation import linux, loop, shelf
 
 DIRECTORY = "disks"
 BALLAST = "ballast"
@@ -50,7 +50,7 @@ def hold(root: str, name: str, *, image: str, size_bytes: int, gid: int) -> None
 
     gid: the group that may pass its top. Raises OSError and DiskFull.
     """
-    _prepare(root)
+    shelf.prepare(root, 0o711)
     directory = os.path.join(root, name)
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
@@ -89,22 +89,7 @@ def remove_others(root: str, kept: Collection[str]) -> None:
 def remove_all(root: str) -> None:
     """Unmount everything, the small file system included."""
     remove_others(root, ())
-    with suppress(FileNotFoundError):
-        if os.path.ismount(root):
-            linux.unmount(root)
-        os.rmdir(root)
-
-
-def _prepare(root: str) -> None:
-    os.makedirs(root, mode=0o711, exist_ok=True)
-    parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(parent, fcntl.LOCK_EX)
-        if not os.path.ismount(root):
-            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-            linux.mount("disks", root, "tmpfs", flags, "mode=0711,size=1m")
-    finally:
-        os.close(parent)
+    shelf.remove(root)
 
 
 def _make(image: str, size_bytes: int) -> None:

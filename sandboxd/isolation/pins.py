@@ -9,12 +9,10 @@ directory with a file for each namespace that it does not share with the host.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Collection
-from contextlib import suppress
 
-from sandboxd.isolation import linux
+from sandboxd.isolation import linux, shelf
 
 DIRECTORY = "pins"
 NET, IPC, UTS, MNT = "net", "ipc", "uts", "mnt"
@@ -38,16 +36,7 @@ def kinds(isolation: str, network: str) -> tuple[str, ...]:
 
 def prepare(root: str) -> None:
     """Make the private file system, unless it is there. Raises OSError."""
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(parent, fcntl.LOCK_EX)
-        if not os.path.ismount(root):
-            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-            linux.mount("pins", root, "tmpfs", flags, "mode=0700,size=1m")
-        linux.mount("none", root, None, linux.MS_PRIVATE)
-    finally:
-        os.close(parent)
+    shelf.prepare(root, 0o700, private=True)
 
 
 def pin(namespace: str, directory: str, kind: str) -> None:
@@ -100,7 +89,4 @@ def remove_others(root: str, kept: Collection[str]) -> None:
 def remove_all(root: str) -> None:
     """Let go of everything, the private file system included."""
     remove_others(root, ())
-    with suppress(FileNotFoundError):
-        if os.path.ismount(root):
-            linux.unmount(root)
-        os.rmdir(root)
+    shelf.remove(root)

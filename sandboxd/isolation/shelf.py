@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small file system of root's below the runtime directory, to mount others on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+
+from sandboxd.isolation import linux
+
+
+def prepare(root: str, mode: int, *, private: bool = False) -> None:
+    """Make it, unless it is there. private: what is mounted below stays in this mount namespace.
+
+    Raises OSError.
+    """
+    os.makedirs(root, mode=mode, exist_ok=True)
+    parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(parent, fcntl.LOCK_EX)
+        if not os.path.ismount(root):
+            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+            name = os.path.basename(root)
+            linux.mount(name, root, "tmpfs", flags, f"mode={mode:04o},size=1m")
+        if private:
+            linux.mount("none", root, None, linux.MS_PRIVATE)
+    finally:
+        os.close(parent)
+
+
+def remove(root: str) -> None:
+    """Take it away; nothing happens where there is none. Raises OSError."""
+    with suppress(FileNotFoundError):
+        if os.path.ismount(root):
+            linux.unmount(root)
+        os.rmdir(root)
