@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1"}
 # An emulated machine is slow: what guards against a hang must not end what only takes its time.
 PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=400"]
+PYTEST += ["--durations=20", "--durations-min=10"]
 # Name of the report -> what runs. First, alone, what spoils the host: it restarts systemd and the
 # bus and sets the clock. Then the contract over systemd, two tests at a time; the other scheme is
 # tested where it is at home, and so are the escapes at the levels that every host has.
