@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,10 +22,23 @@ def run(*command: str) -> str:
 
 @contextmanager
 def mounted(kind: str, path: Path) -> Iterator[None]:
-    """A new file system at `path`: tmpfs, ext4, or ext4-quota with user quota switched on."""
+    """A new file system at `path`: tmpfs; overlay on the path's own; ext4 on a loop image, on a
+    device-mapper volume (dm) on one, or with user quota switched on (ext4-quota)."""
     with ExitStack() as undo:
         if kind == "tmpfs":
             run("mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0711", "tmpfs", str(path))
+        elif kind == "overlay":
+            layers = path.with_name(f"{path.name}.layers")
+            undo.callback(shutil.rmtree, layers)
+            for name in ("lower", "upper", "work"):
+                (layers / name).mkdir(parents=True, mode=0o711)
+            options = ",".join(f"{name}dir={layers / name}" for name in ("lower", "upper", "work"))
+            run("mount", "-t", "overlay", "-o", options, "overlay", str(path))
+        elif kind == "dm":
+            device = undo.enter_context(mapped(path))
+            run("mke2fs", "-q", "-t", "ext4", device)
+            run("mount", "-t", "ext4", device, str(path))
+            path.chmod(0o711)
         else:
             image = path.with_name(f"{path.name}.img")
             undo.callback(image.unlink, missing_ok=True)
@@ -36,6 +50,23 @@ def mounted(kind: str, path: Path) -> Iterator[None]:
         # Lazily: a process that does not die must not keep the test's own clearing up.
         undo.callback(run, "umount", "--lazy", str(path))
         yield
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[str]:
+    """A linear device-mapper volume on a loop image beside `path`."""
+    image = path.with_name(f"{path.name}.img")
+    name = f"test-{path.name}"
+    with ExitStack() as undo:
+        undo.callback(image.unlink)
+        run("truncate", "-s", SIZE, str(image))
+        loop = run("losetup", "--find", "--show", str(image)).strip()
+        undo.callback(run, "losetup", "--detach", loop)
+        sectors = image.stat().st_size // 512
+        run("dmsetup", "create", name, "--table", f"0 {sectors} linear {loop} 0")
+        # A file system that was unmounted lazily may still be there.
+        undo.callback(run, "dmsetup", "remove", "--deferred", name)
+        yield f"/dev/mapper/{name}"
 
 
 @contextmanager

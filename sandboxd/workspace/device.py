@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk that really backs a directory, through partitions, dm, md, loop images and overlays.
+"""The disk that really backs a directory, through partitions, dm, md and overlays.
 
-A limit on IO belongs where all of it passes: on the lowest device below which there are several.
+A limit on IO belongs where all of it passes: on the lowest device below which there are several, or
+on a loop device. Below that the kernel writes an image's pages back in its own time and name: under
+Linux 6.12 a program with 5 MiB/s on the image's disk wrote 65 MiB/s.
 """
 
 from __future__ import annotations
@@ -63,11 +65,9 @@ def backing(
             kind, path = found
             trail.append(kind)
             continue
-        image = _descend(number, sys_root, trail)
-        if image is None:
-            node = os.path.join(nodes, trail[-1])
-            return Backing(node if os.path.exists(node) else None, " on ".join(trail))
-        path = image
+        _descend(number, sys_root, trail)
+        node = os.path.join(nodes, trail[-1])
+        return Backing(node if os.path.exists(node) else None, " on ".join(trail))
     return Backing(None, " on ".join([*trail, "too many layers to follow"]))
 
 
@@ -85,20 +85,17 @@ def _without_device(number: int, mounts: str) -> tuple[str, str] | str:
     return f"{mount.kind}, which has no block device"
 
 
-def _descend(number: int, sys_root: str, trail: list[str]) -> str | None:
-    """Go down from a device as long as there is one below; a path where that is an image file."""
+def _descend(number: int, sys_root: str, trail: list[str]) -> None:
+    """Go down from a device as long as there is one below."""
     directory = os.path.realpath(os.path.join(sys_root, f"{os.major(number)}:{os.minor(number)}"))
     while True:
         trail.append(os.path.basename(directory))
-        backing_file = _read(os.path.join(directory, "loop", "backing_file"))
-        if backing_file:
-            return backing_file
         if os.path.exists(os.path.join(directory, "partition")):
             directory = os.path.dirname(directory)
             continue
         below = _names(os.path.join(directory, "slaves"))
         if len(below) != 1:
-            return None
+            return
         directory = os.path.realpath(os.path.join(directory, "slaves", below[0]))
 
 
@@ -117,14 +114,6 @@ def _find_mount(number: int, mounts: str) -> _Mount | None:
 
 def _text(field: bytes) -> str:
     return os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), field))
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().strip()
-    except FileNotFoundError:
-        return ""
 
 
 def _names(directory: str) -> list[str]:

@@ -75,15 +75,17 @@ def test_several_disks_are_limited_where_they_are_one(host: Host) -> None:
     assert host.backing() == Backing("/dev/md0", "dm-0 on md0")
 
 
-def test_an_image_is_followed_to_its_file(host: Host) -> None:
+def test_an_image_is_limited_where_it_is_a_disk(host: Host) -> None:
     loop = host.disk("loop3")
     (loop / "loop").mkdir()
     (loop / "loop" / "backing_file").write_text("/images/a\n")
-    host.puts("/state", loop)
     host.puts("/images/a", host.disk("sdb"))
-    assert host.backing() == Backing("/dev/sdb", "loop3 on sdb")
-    # An image that is on itself, as far as anybody can tell.
-    (loop / "loop" / "backing_file").write_text("/state\n")
+    host.puts("/state", host.disk("dm-0", "loop3"))
+    assert host.backing() == Backing("/dev/loop3", "dm-0 on loop3")
+
+
+def test_an_overlay_on_itself_is_on_nothing(host: Host) -> None:
+    host.mount("25 1 0:40 / /x rw - overlay overlay rw,lowerdir=/a,upperdir=/state")
     found = host.backing()
     assert found.device is None
     assert found.detail.endswith("too many layers to follow")
