@@ -7,11 +7,13 @@ Source: org.freedesktop.systemd1(5).
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sandboxd.errors import PropertyRejected, UnitExists, UnitMissing
+from sandboxd.errors import PropertyRejected, UnitExists, UnitMissing, host_lacks
 from sandboxd.systemd.bus import MANAGER, PROPERTIES, Bus, pack
 from sandboxd.systemd.jobs import Jobs, UnitStatus
 from sandboxd.systemd.properties import Features, Property, notify_service
@@ -20,6 +22,9 @@ _JOB_SECONDS = 60.0
 _PASSING_SECONDS = 0.1
 # "fail" queues no job that would undo another one, as systemd-run does.
 _START_MODE = "fail"
+_UNIT_FILES = "/run"
+# Pages that others may have given back since.
+_FULL_BLOCKS = 64
 _REPLACE = "replace"
 _VERSION = re.compile(r"\D*(\d+)")
 
@@ -69,15 +74,22 @@ class Manager:
         """Make and start a unit; returns once its job is done.
 
         fds: the descriptors that properties of type h count into. Raises UnitExists,
-        PropertyRejected, JobFailed, BusUnavailable, OperationTimedOut; after the last two the unit
-        may be there or not.
+        PropertyRejected, JobFailed, HostDiskFull, BusUnavailable, OperationTimedOut; after the last
+        two the unit may be there or not.
         """
         no_aux: list[Any] = []
         body = (unit, _START_MODE, pack(properties), no_aux)
-        await self._run_job(
-            unit, "StartTransientUnit", "ssa(sv)a(sa(sv))", body, fds=fds,
-            reached=_is_active, timeout_seconds=timeout_seconds,
-        )  # fmt: skip
+        try:
+            await self._run_job(
+                unit, "StartTransientUnit", "ssa(sv)a(sa(sv))", body, fds=fds,
+                reached=_is_active, timeout_seconds=timeout_seconds,
+            )  # fmt: skip
+        except UnitMissing as exc:
+            # systemd writes a unit's file below it, and without room for it knows of no such unit.
+            if os.statvfs(_UNIT_FILES).f_bavail > _FULL_BLOCKS:
+                raise
+            full = OSError(errno.ENOSPC, "", _UNIT_FILES)
+            raise host_lacks(f"cannot start {unit}", full) from exc
 
     async def start_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
         """Start a unit that there is; fine where it runs, and at once where it waits to be started

@@ -17,6 +17,7 @@ from dbus_fast.aio import MessageBus
 
 from sandboxd.errors import (
     BusUnavailable,
+    HostDiskFull,
     JobFailed,
     OperationTimedOut,
     PropertyRejected,
@@ -218,6 +219,21 @@ async def test_error_names_become_typed_errors(
             await manager.start_transient(UNIT, PROPERTIES)
         assert type(failure.value) is expected
         assert failure.value.details == {"unit": UNIT, "dbus_error": name}
+
+
+async def test_no_room_for_a_units_file_is_told_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(systemd: FakeSystemd, message: Message) -> None:
+        systemd.error(message, "org.freedesktop.systemd1.NoSuchUnit", "not found")
+
+    found = os.statvfs("/run")
+    full = os.statvfs_result([*found[:3], 0, 0, *found[5:10]])
+    async with connected(tmp_path, script, monkeypatch) as (manager, _, _):
+        monkeypatch.setattr(os, "statvfs", lambda path: full)
+        with pytest.raises(HostDiskFull, match="No space left") as failure:
+            await manager.start_transient(UNIT, PROPERTIES)
+        assert failure.value.details["path"] == "/run"
 
 
 async def test_stop_of_an_unknown_unit_is_fine(
