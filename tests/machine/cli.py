@@ -21,13 +21,17 @@ TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1"}
 # An emulated machine is slow: what guards against a hang must not end what only takes its time.
 PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=400"]
 PYTEST += ["--durations=20", "--durations-min=10"]
+# With daemons and file systems of their own.
+TEST_BESIDE = [
+    f"tests/system/test_{name}.py" for name in ("disk_limits", "io_devices", "own_disks")
+]
 # Name of the report -> what runs. First, alone, what spoils the host: it restarts systemd and the
 # bus and sets the clock. Then the contract over systemd, two tests at a time; the other scheme is
 # tested where it is at home, and so are the escapes at the levels that every host has.
 TEST_RUNS = {
-    "system": ["tests/system"],
+    "system": ["tests/system", *(f"--ignore={path}" for path in TEST_BESIDE)],
     "contract": [
-        "tests/contract", "tests/unit/systemd", "-n", "2", "--dist", "worksteal",
+        "tests/contract", "tests/unit/systemd", *TEST_BESIDE, "-n", "2", "--dist", "worksteal",
         "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
     ],
 }  # fmt: skip
