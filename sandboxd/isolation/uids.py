@@ -17,7 +17,7 @@ import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
-from sandboxd.errors import CapacityExceeded
+from sandboxd.errors import CapacityExceeded, host_lacks
 from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
 CLAIMS = "/run/sandboxd-uids"
@@ -41,7 +41,10 @@ class UidRange:
         self._claims = claims
 
     async def take(self, sandbox_id: str) -> int:
-        """A uid that no account, no live process and no other sandbox has."""
+        """A uid that no account, no live process and no other sandbox has.
+
+        Raises CapacityExceeded and HostDiskFull.
+        """
         return await asyncio.to_thread(self._take, sandbox_id)
 
     async def give_back(self, uid: int) -> bool:
@@ -82,9 +85,13 @@ class UidRange:
                 uid = self._first + secrets.randbelow(self._count)
                 if uid in busy or _is_known(uid):
                     continue
-                with suppress(FileExistsError):
+                try:
                     self._write_claim(uid, sandbox_id, os.O_CREAT | os.O_EXCL)
-                    return uid
+                except FileExistsError:
+                    continue
+                except OSError as exc:
+                    raise host_lacks("cannot claim a uid", exc, self._claims) from exc
+                return uid
         raise CapacityExceeded(
             f"cannot find a free uid in {self._first}..{self._first + self._count - 1}",
             hint="release sandboxes or configure a wider range",
@@ -101,8 +108,14 @@ class UidRange:
     def _write_claim(self, uid: int, sandbox_id: str, flags: int) -> None:
         path = os.path.join(self._claims, str(uid))
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
-        with open(fd, "w", encoding="ascii") as file:
-            file.write(f"{self._owner} {sandbox_id}\n")
+        try:
+            with open(fd, "w", encoding="ascii") as file:
+                file.write(f"{self._owner} {sandbox_id}\n")
+        except OSError:
+            # A new one without an owner would never be freed.
+            if flags & os.O_EXCL:
+                os.unlink(path)
+            raise
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

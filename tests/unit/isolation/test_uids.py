@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.errors import CapacityExceeded
+from sandboxd.errors import CapacityExceeded, HostDiskFull
 from sandboxd.isolation.uids import UidRange, process_uids
 
 FIRST = 0x70000000
@@ -31,6 +31,27 @@ async def test_an_exhausted_range_says_so(tmp_path: Path) -> None:
         await uids.take("mnopqrstuvwx")
     assert await uids.give_back(uid)
     assert await uids.take("mnopqrstuvwx") == uid
+
+
+async def test_no_room_for_a_claim_is_told_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = os.open
+
+    def into_a_full_one(path: str, flags: int, mode: int = 0o777) -> int:
+        fd = open_(path, flags, mode)
+        if path.endswith("lock"):
+            return fd
+        os.close(fd)
+        return open_("/dev/full", os.O_WRONLY)
+
+    uids = UidRange("one", first=FIRST, count=1, claims=str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", into_a_full_one)
+        with pytest.raises(HostDiskFull, match="cannot claim a uid: No space left"):
+            await uids.take("abcdefghijkl")
+    assert os.listdir(tmp_path) == ["lock"]
+    assert await uids.take("abcdefghijkl") == FIRST
 
 
 async def test_a_uid_with_a_live_process_is_neither_taken_nor_freed(tmp_path: Path) -> None:
