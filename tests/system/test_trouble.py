@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host in trouble: a bus that hangs, a clock that jumps, units that somebody stops. Each has
-its expected effect, and none of them loses what runs."""
+"""The host in trouble: a bus that hangs, /run without room, a clock that jumps, units that
+somebody stops. Each has its expected effect, and none of them loses what runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.probes import eventually, path_of, start
+from tests.contract.probes import eventually, executions, path_of, printed, refused, start
 from tests.harness import Daemon
 from tests.system import host
 
@@ -52,6 +53,58 @@ def test_a_bus_that_stalls_delays_and_breaks_nothing(daemon: Daemon, sandbox: An
         daemon.release(create.result(120)["id"])
     assert printed_texts == [f"{n}\n" for n in range(10)]
     assert daemon.wait(counting)["stdout"] == WHOLE
+    eventually(lambda: host.sandboxd_units() <= units)
+
+
+@contextmanager
+def filled(directory: str) -> Iterator[None]:
+    """No page of a tmpfs is free: it is made as small as what is in it, which takes no memory."""
+    found = os.statvfs(directory)
+    size = found.f_blocks * found.f_frsize
+    filler = Path(directory, "sbx-filler")
+    _resize(directory, size - found.f_bavail * found.f_frsize + (64 << 10))
+    try:
+        with filler.open("wb", buffering=0) as file:
+            page = bytes(found.f_frsize)
+            with suppress(OSError):
+                while file.write(page):
+                    pass
+        yield
+    finally:
+        filler.unlink()
+        _resize(directory, size)
+
+
+def _resize(directory: str, size_bytes: int) -> None:
+    options = f"remount,size={size_bytes}"
+    subprocess.run(["mount", "-o", options, directory], check=True, timeout=60)
+
+
+@pytest.mark.timeout(300)
+def test_without_room_in_run_starts_are_refused_and_ends_are_told(
+    daemon: Daemon, sandbox: Any
+) -> None:
+    counting = start(daemon, sandbox, COUNT)
+    asleep = start(daemon, sandbox, "echo up; exec sleep 300")
+    printed(daemon, asleep, b"up")
+    units = host.sandboxd_units()
+    with filled("/run"):
+        for target, body in (
+            (executions(sandbox), {"argv": ["true"]}),
+            (executions(sandbox), {"argv": ["true"]}),
+            ("/v1/sandboxes", {"limits": {"memory_bytes": "32M"}}),
+        ):
+            answer = daemon.request("POST", target, body)
+            # Whoever else gave a page back meanwhile has made room for a unit's file.
+            if answer.status not in (200, 201):
+                refused(answer, 503, "HOST_DISK_FULL")
+        ended = daemon.wait(counting)
+        assert (ended["status"], ended["stdout"]) == ("EXITED", WHOLE)
+        assert daemon.ok("POST", f"{path_of(asleep)}/kill", {})["status"] == "KILLED"
+    for made in daemon.ok("GET", "/v1/sandboxes?state=ready")["sandboxes"]:
+        if made["unit"] not in units:
+            daemon.release(made["id"])
+    assert daemon.execute(sandbox["id"], ["echo", "on"])["stdout"] == "on\n"
     eventually(lambda: host.sandboxd_units() <= units)
 
 
