@@ -91,8 +91,7 @@ def test_a_killed_shim_takes_its_command_along_and_is_told(daemon: Daemon) -> No
     assert daemon.ok("GET", target)["status"] == "RUNNING"
     assert daemon.execute(sandbox, ["echo", "on"])["stdout"] == "on\n"
     daemon.release(sandbox)
-    alive = [p for p in Path("/proc").iterdir() if p.name.isdigit() and p.stat().st_uid == uid]
-    assert alive == []
+    assert processes_of(uid) == []
 
 
 @pytest.mark.usefixtures("requires_root")

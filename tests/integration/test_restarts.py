@@ -35,18 +35,18 @@ def test_the_next_daemon_tells_every_true_end(daemon: Daemon, way: str) -> None:
     made = daemon.create(name="kept", metadata={"a": "b"})
     before = daemon.execute(made["id"], "echo before; exit 3")
     counting = start(daemon, made, COUNT)
-    short = start(daemon, made, "echo short; sleep 0.2; exit 7")
-    by_itself = start(daemon, made, "sleep 0.2; kill -SEGV $$")
-    in_time = start(daemon, made, "echo partial; sleep 300", timeout_seconds=0.5)
-    capped = start(daemon, made, "sleep 0.2; yes", max_output_bytes=1000)
-    leaving = start(daemon, made, "sleep 300 & sleep 0.2; exit 0")
+    short = start(daemon, made, "echo short; sleep 0.2071; exit 7")
+    by_itself = start(daemon, made, "sleep 0.2071; kill -SEGV $$")
+    in_time = start(daemon, made, "echo partial; sleep 96300", timeout_seconds=0.5)
+    capped = start(daemon, made, "sleep 0.2071; yes", max_output_bytes=1000)
+    leaving = start(daemon, made, "sleep 96300 & sleep 0.2071; exit 0")
     long = start(daemon, made, "echo up; sleep 97531 & wait")
     for running, text in ((counting, b"0\n"), (short, b"short"), (long, b"up")):
         printed(daemon, running, text)
     go(daemon, way)
     # All of it goes on, and ends, with nobody there.
     assert find("sleep 97531")
-    eventually(lambda: not find("sleep 300"))
+    eventually(lambda: not find("sleep 96300"))
     daemon.start()
     assert daemon.ok("GET", f"/v1/sandboxes/{made['id']}")["metadata"] == {"a": "b"}
     assert daemon.ok("GET", "/v1/sandboxes/kept")["state"] == "ready"
@@ -100,11 +100,11 @@ def test_promises_hold_over_a_restart(daemon: Daemon) -> None:
     gone = daemon.create()
     ran = daemon.execute(gone["id"], ["echo", "kept"])
     daemon.release(gone["id"])
-    run = daemon.ok("POST", "/v1/run", {"command": "sleep 0.2; echo ran", "wait": False})
+    run = daemon.ok("POST", "/v1/run", {"command": "sleep 0.2071; echo ran", "wait": False})
     asleep = daemon.ok("POST", "/v1/run", {"argv": ["sleep", "96420"], "wait": False})
     capacity = daemon.ok("GET", "/v1/host")["capacity"]["committed_bytes"]
     go(daemon, "kill")
-    eventually(lambda: not find("sleep 0.2"))
+    eventually(lambda: not find("sleep 0.2071"))
     daemon.start()
     assert daemon.ok("GET", "/v1/sandboxes/named")["limits"] == made["limits"]
     assert daemon.request("POST", "/v1/sandboxes", {"name": "named"}).code == "NAME_IN_USE"
