@@ -79,8 +79,8 @@ def reading(rng: random.Random) -> Program:
 
 
 def timed(rng: random.Random) -> Program:
-    """Runs into its timeout."""
-    seconds = rng.uniform(1.0, 4.0)
+    """Runs into its timeout, by when an emulated processor must have got to the print."""
+    seconds = rng.uniform(4.0, 8.0)
     body = {"command": "echo partial; exec sleep 300", "timeout_seconds": seconds}
     ends = {"error_code": "SANDBOX_TIMEOUT", "limit_owner": "execution"}
     return Program("timed", body, "TIMED_OUT", b"partial\n", ends)
