@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.leftovers import spawner
+from tests.chaos.leftovers import spawner, units_of
 from tests.contract.probes import eventually
 from tests.harness import Daemon, running_daemon
 from tests.system import host
@@ -46,7 +46,7 @@ def holdings(daemon: Daemon) -> Holdings:
         threads=len(os.listdir(f"/proc/{pid}/task")),
         memory_bytes=host.rss_bytes(pid),
         files=sum(len(files) + len(below) for top in tops for _, below, files in os.walk(top)),
-        units=len(host.sandboxd_units()) if Path("/run/systemd/system").exists() else 0,
+        units=len(units_of(daemon)) if Path("/run/systemd/system").exists() else 0,
     )
 
 

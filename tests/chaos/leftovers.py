@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 from tests.harness import Daemon
+from tests.system import host
 
 CLAIMS = Path("/run/sandboxd-uids")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -26,9 +26,16 @@ def leftovers(daemon: Daemon) -> set[str]:
     found |= {f"uid {uid}" for uid in _claims(owner)}
     found |= {f"process {pid}: {_about(pid)}" for pid in _shims(daemon)}
     if Path("/run/systemd/system").exists():
-        found |= _units(owner)
+        kept = {f"sandboxd_{owner}.slice", f"sandboxd_{owner}-spawner.service"}
+        found |= {f"unit {name}" for name in units_of(daemon) - kept}
         found |= {str(path) for path in CGROUPS.glob(f"sandboxd_{owner}.slice/*.slice")}
     return found
+
+
+def units_of(daemon: Daemon) -> set[str]:
+    """All loaded units of this daemon."""
+    owner = (daemon.state / "instance").read_text().strip()
+    return {name for name in host.sandboxd_units() if name.startswith(f"sandboxd_{owner}")}
 
 
 def _mounts() -> list[str]:
@@ -98,14 +105,3 @@ def _inodes(path: str) -> set[str]:
     words = [line.split() for line in lines]
     # Flags: __SO_ACCEPTCON, it listens.
     return {w[6] for w in words if len(w) > 7 and w[7] == path and w[3] == "00010000"}
-
-
-def _units(owner: str) -> set[str]:
-    done = subprocess.run(
-        ["systemctl", "list-units", "--all", "--plain", "--no-legend", f"sandboxd_{owner}*"],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-    kept = {f"sandboxd_{owner}.slice", f"sandboxd_{owner}-spawner.service"}
-    return {f"unit {line.split()[0]}" for line in done.stdout.splitlines()} - {
-        f"unit {name}" for name in kept
-    }

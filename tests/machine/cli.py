@@ -23,7 +23,8 @@ PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=40
 PYTEST += ["--durations=20", "--durations-min=10"]
 # With daemons and file systems of their own.
 TEST_BESIDE = [
-    f"tests/system/test_{name}.py" for name in ("disk_limits", "io_devices", "own_disks")
+    f"tests/system/test_{name}.py"
+    for name in ("chaos", "disk_limits", "flat", "io_devices", "own_disks", "roots")
 ]
 # Name of the report -> what runs. First, alone, what spoils the host: it restarts systemd and the
 # bus and sets the clock. Then the contract over systemd, two tests at a time; the other scheme is
