@@ -26,15 +26,19 @@ TEST_BESIDE = [
     f"tests/system/test_{name}.py"
     for name in ("chaos", "disk_limits", "flat", "io_devices", "own_disks", "roots")
 ]
-# Name of the report -> what runs. First, alone, what spoils the host: it restarts systemd and the
-# bus and sets the clock. Then the contract over systemd, two tests at a time; the other scheme is
-# tested where it is at home, and so are the escapes at the levels that every host has.
+# Suite -> name of the report -> what runs. First, alone, what spoils the host: it restarts systemd
+# and the bus and sets the clock. Then the contract over systemd, two tests at a time; the other
+# scheme is tested where it is at home, and so are the escapes at the levels that every host has.
+# On Debian 12, the life of the package that is for it.
 TEST_RUNS = {
-    "system": ["tests/system", *(f"--ignore={path}" for path in TEST_BESIDE)],
-    "contract": [
-        "tests/contract", "tests/unit/systemd", *TEST_BESIDE, "-n", "2", "--dist", "worksteal",
-        "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
-    ],
+    "trixie": {
+        "system": ["tests/system", *(f"--ignore={path}" for path in TEST_BESIDE)],
+        "contract": [
+            "tests/contract", "tests/unit/systemd", *TEST_BESIDE, "-n", "2", "--dist", "worksteal",
+            "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
+        ],
+    },
+    "bookworm": {"package": ["tests/system/test_package.py"]},
 }  # fmt: skip
 
 
@@ -69,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     command = commands.add_parser("build", help="build the image unless the cache has it")
+    _add_suite(command)
     command.set_defaults(action=_build)
 
     command = commands.add_parser("prune", help="remove images of other recipes from the cache")
@@ -84,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "test",
         help="run the tests that need systemd in a fresh machine",
         usage="%(prog)s [OPTION]... [PYTEST_ARGUMENT]...",
-        description="Arguments not listed here are pytest's; a path replaces the default two runs.",
+        description="Arguments not listed here are pytest's; a path replaces the default runs.",
         allow_abbrev=False,
     )
     _add_boot(command)
@@ -122,7 +127,17 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="default", help="which machine (default: default)")
 
 
+def _add_suite(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--suite",
+        choices=list(recipe.PACKAGES),
+        default=recipe.SUITE,
+        help=f"Debian's release (default: {recipe.SUITE})",
+    )
+
+
 def _add_boot(parser: argparse.ArgumentParser) -> None:
+    _add_suite(parser)
     parser.add_argument("--kernel-arg", action="append", default=[], metavar="ARGUMENT")
     parser.add_argument("--legacy", action="store_true", help="boot with cgroup v1 (hybrid)")
 
@@ -156,7 +171,7 @@ def _kernel_arguments(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _build(options: argparse.Namespace) -> int:
-    built = image.ensure()
+    built = image.ensure(options.suite)
     say(f"image {built.directory}, accelerator {accelerator.choose(built)}")
     return 0
 
@@ -179,7 +194,7 @@ def _run(options: argparse.Namespace) -> int:
 def _test(options: argparse.Namespace) -> int:
     given = options.pytest_arguments
     named = any((options.source / each.partition("::")[0]).exists() for each in given)
-    runs = {"named": []} if named else TEST_RUNS
+    runs = {"named": []} if named else TEST_RUNS[options.suite]
     commands = [
         [*PYTEST, f"--junit-xml={recipe.OUTPUT_DIRECTORY}/{name}.xml", *own, *given]
         for name, own in runs.items()
@@ -199,6 +214,7 @@ def _job(
         output=options.out,
         seconds=options.timeout,
         environment={**environment, **_environment(options)},
+        suite=options.suite,
         kernel_arguments=_kernel_arguments(options),
     )
 
@@ -206,7 +222,7 @@ def _job(
 def _up(options: argparse.Namespace) -> int:
     begun = time.monotonic()
     machine = Machine.named(options.name)
-    session.boot(machine, _kernel_arguments(options), outlives_parent=True)
+    session.boot(machine, options.suite, _kernel_arguments(options), outlives_parent=True)
     say(f"{options.name} is up after {time.monotonic() - begun:.1f} s")
     return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU from the machine's own suite, unpacked beside the image and started by its own loader.
+"""QEMU from the default suite, unpacked beside the image and started by its own loader.
 
 Whatever release the host is, every machine runs on the same emulator, and none gets installed.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import lzma
 import os
 import shutil
 import struct
@@ -20,6 +21,8 @@ from .emulator import Emulator
 from .host import MachineError, cache_directory, install_programs, say
 
 HERE = Path(__file__).resolve().parent
+# How Debian 12 packs its kernel; later ones by zstd. Source: xz-file-format.txt, 2.1.1.1.
+_XZ = b"\xfd7zXZ\0"
 # Sources whose text is part of the image or decides about it.
 _HASHED = ("recipe.py", "image.py", "initrd.py", "emulator.py", *recipe.AGENT_FILES)
 
@@ -47,20 +50,20 @@ class Image:
         return self.directory / "initrd"
 
 
-def ensure() -> Image:
+def ensure(suite: str) -> Image:
     """Return the recipe's image, built first if the cache has none. Raises MachineError."""
     install_programs()
     cache = cache_directory()
-    image = Image(cache / f"image-{recipe_hash()}")
+    image = Image(cache / f"image-{recipe_hash(suite)}")
     with _lock(cache / "build.lock"):
         if not image.directory.is_dir():
-            _build(image, cache)
+            _build(image, suite, cache)
     return image
 
 
-def recipe_hash() -> str:
+def recipe_hash(suite: str) -> str:
     """Return the name that this checkout's recipe has in the cache."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(suite.encode())
     for name in _HASHED:
         digest.update((HERE / name).read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -69,25 +72,25 @@ def recipe_hash() -> str:
 def others() -> list[Path]:
     """Return the cache's images and emulators that this checkout's recipe does not use."""
     cache = cache_directory()
-    current = Image(cache / f"image-{recipe_hash()}")
-    used = {current.directory, current.emulator.directory}
+    current = [Image(cache / f"image-{recipe_hash(suite)}") for suite in recipe.PACKAGES]
+    used = {path for one in current for path in (one.directory, one.emulator.directory)}
     found = [*cache.glob("image-*"), *cache.glob("emulator-*")]
     return sorted(path for path in found if path not in used)
 
 
-def _build(image: Image, cache: Path) -> None:
+def _build(image: Image, suite: str, cache: Path) -> None:
     if os.geteuid() != 0:
         raise MachineError(
             "cannot build the image: making a root file system needs root",
             hint=f"run: sudo SANDBOXD_MACHINE_CACHE={cache} python3 -m tests.machine build",
         )
-    say(f"building the image from Debian {recipe.SUITE} (once per recipe, about two minutes)")
+    say(f"building the image from Debian {suite} (once per recipe, about two minutes)")
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as work:
         root, made = Path(work, "root"), Path(work, "image")
         made.mkdir()
         with Path(work, "log").open("w+") as log:
             (made / "emulator").symlink_to(emulator.ensure(cache, log.fileno()))
-            run(_mmdebstrap(root), log.fileno(), environment={**os.environ, "INITRD": "No"})
+            run(_mmdebstrap(suite, root), log.fileno(), environment={**os.environ, "INITRD": "No"})
             _add_files(root)
             release = next((root / "usr/lib/modules").iterdir()).name
             _extract_kernel(root / f"boot/vmlinuz-{release}", made / "kernel", log.fileno())
@@ -99,7 +102,7 @@ def _build(image: Image, cache: Path) -> None:
     say(f"image is {image.directory}")
 
 
-def _mmdebstrap(root: Path) -> list[str]:
+def _mmdebstrap(suite: str, root: Path) -> list[str]:
     left_out = [f"--dpkgopt=path-exclude={path}" for path in recipe.PATHS_LEFT_OUT]
     return [
         "mmdebstrap",
@@ -107,8 +110,8 @@ def _mmdebstrap(root: Path) -> list[str]:
         "--variant=apt",
         "--format=directory",
         *left_out,
-        f"--include={','.join(recipe.PACKAGES)}",
-        recipe.SUITE,
+        f"--include={','.join(recipe.PACKAGES[suite])}",
+        suite,
         os.fspath(root),
     ]
 
@@ -159,9 +162,13 @@ def _extract_kernel(source: Path, target: Path, log: int) -> None:
     setup_sectors = data[0x1F1] or 4
     offset, length = struct.unpack_from("<II", data, 0x248)
     start = (setup_sectors + 1) * 512 + offset
-    packed = target.with_suffix(".zst")
     # The payload ends with its unpacked size in four bytes, which are not part of the stream.
-    packed.write_bytes(data[start : start + length - 4])
+    payload = data[start : start + length - 4]
+    if payload.startswith(_XZ):
+        target.write_bytes(lzma.decompress(payload))
+        return
+    packed = target.with_suffix(".zst")
+    packed.write_bytes(payload)
     run(["zstd", "-d", "-q", "--rm", "-o", os.fspath(target), os.fspath(packed)], log)
 
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-SUITE = "trixie"
+SUITE = "trixie"  # the default, and where the emulator is from
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
-PACKAGES = (
+_ANY_PACKAGES = (
     KERNEL_PACKAGE,
     "systemd",
     "systemd-sysv",
@@ -15,11 +15,6 @@ PACKAGES = (
     "kmod",
     "iproute2",
     "python3",
-    "python3-dbus-fast",
-    "python3-pystemd",
-    "python3-pydantic",
-    "python3-jinja2",
-    "python3-aiohttp",
     "python3-pytest",
     "python3-pytest-timeout",
     "python3-pytest-xdist",
@@ -33,16 +28,29 @@ PACKAGES = (
     "quota",
     "curl",
     "dmsetup",
-    "apparmor",  # the parser of the package's profile
-    "autopkgtest",
     "init-system-helpers",
     "busybox-static",  # the initial RAM disk's only program
 )
+# Debian 12's libraries are older than sandboxd needs: its package there brings its own.
+PACKAGES = {
+    "trixie": (
+        *_ANY_PACKAGES,
+        "python3-dbus-fast",
+        "python3-pystemd",
+        "python3-pydantic",
+        "python3-jinja2",
+        "python3-aiohttp",
+        "python3-rich",
+        "apparmor",  # the parser of the package's profile
+        "autopkgtest",
+    ),
+    "bookworm": _ANY_PACKAGES,
+}
 PATHS_LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 
-# The emulator comes from the same suite and not from the host. Before 8.1 QEMU's threads race when
-# the guest's kernel patches its own code (fixed by "accel/tcg: Always lock pages before
-# translation"): about one boot in thirty died with an int3 oops.
+# The emulator is of the default suite, not of the host. Before 8.1 QEMU's threads race when the
+# guest's kernel patches its own code (fixed by "accel/tcg: Always lock pages before translation"):
+# about one boot in thirty died with an int3 oops.
 EMULATOR_PACKAGES = ("qemu-system-x86", "qemu-utils")
 
 # Program -> the host's Debian package that has it.

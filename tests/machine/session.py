@@ -34,6 +34,7 @@ class Job:
     output: Path
     seconds: float
     environment: dict[str, str]
+    suite: str
     kernel_arguments: tuple[str, ...]
 
 
@@ -59,7 +60,7 @@ def _booted(job: Job) -> Iterator[Machine]:
     _remove_abandoned()
     machine = Machine.named(f"{_PREFIX}{os.getpid()}")
     try:
-        boot(machine, job.kernel_arguments)
+        boot(machine, job.suite, job.kernel_arguments)
         machine.copy_in(job.source)
         yield machine
     finally:
@@ -80,10 +81,14 @@ def _remove_abandoned() -> None:
 
 
 def boot(
-    machine: Machine, kernel_arguments: tuple[str, ...], *, outlives_parent: bool = False
+    machine: Machine,
+    suite: str,
+    kernel_arguments: tuple[str, ...],
+    *,
+    outlives_parent: bool = False,
 ) -> None:
     """Build the image if needed and boot it, once more if the guest dies before it answers."""
-    built = image.ensure()
+    built = image.ensure(suite)
     chosen = accelerator.choose(built)
     options = qemu.Options(chosen, kernel_arguments, outlives_parent=outlives_parent)
     for left in reversed(range(BOOTS)):
