@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import grp
 import os
+import platform
 import re
 import subprocess
 from collections.abc import Iterator
@@ -84,9 +85,12 @@ def scopes() -> set[str]:
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    built = sorted((ROOT / "build/deb").glob("sandboxd_*_all.deb"))
+    """The one that is for this release of Debian."""
+    is_old = platform.freedesktop_os_release().get("VERSION_ID") == "12"
+    name, option = ("*~bundled_*", " --bundled") if is_old else ("*_all", "")
+    built = sorted((ROOT / "build/deb").glob(f"sandboxd_{name}.deb"))
     if len(built) != 1:
-        unmet("the Debian package in build/deb (./dev deb builds it)")
+        unmet(f"the Debian package in build/deb (./dev deb{option} builds it)")
     return built[0]
 
 
@@ -164,10 +168,11 @@ def _newer(package: Path, scratch: Path) -> Path:
     """The same package, but of a later version, in name and in what the daemon says."""
     tree = scratch / "tree"
     run("dpkg-deb", "--raw-extract", package, tree)
-    for name in ("DEBIAN/control", "usr/lib/python3/dist-packages/sandboxd/__init__.py"):
-        text = (tree / name).read_text()
+    (module,) = (tree / "usr/lib").glob("**/sandboxd/__init__.py")
+    for path in (tree / "DEBIAN/control", module):
+        text = path.read_text()
         assert text.count(__version__) == 1
-        (tree / name).write_text(text.replace(__version__, NEXT))
+        path.write_text(text.replace(__version__, NEXT))
     made = scratch / "newer.deb"
     run("dpkg-deb", "-Znone", "--build", tree, made)
     return made

@@ -330,21 +330,26 @@ class TestPackage:
     @pytest.mark.parametrize(
         ("arguments", "builds"),
         [
-            ([], 1),
-            (["-x"], 1),
-            (["tests/system"], 1),
-            (["tests/contract"], 0),
-            (["tests/system/test_oom.py::test_x"], 0),
-            (["tests/system/test_package.py", "-x"], 1),
+            ([], [deb.NATIVE]),
+            (["-x"], [deb.NATIVE]),
+            (["tests/system"], [deb.NATIVE]),
+            (["tests/contract"], []),
+            (["tests/system/test_oom.py::test_x"], []),
+            (["tests/system/test_package.py", "-x"], [deb.NATIVE]),
+            (["--suite", "bookworm"], [deb.BUNDLED]),
         ],
     )
     def test_it_is_built_for_the_tests_that_install_it(
-        self, dev: Any, monkeypatch: pytest.MonkeyPatch, arguments: list[str], builds: int
+        self,
+        dev: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        arguments: list[str],
+        builds: list[deb.Kind],
     ) -> None:
-        built: list[Path] = []
-        monkeypatch.setattr(deb, "build", lambda kind, output: built.append(output))
+        built: list[deb.Kind] = []
+        monkeypatch.setattr(deb, "build", lambda kind, output: built.append(kind))
         dev.build_package(arguments)
-        assert built == [ROOT / "build/deb"] * builds
+        assert built == builds
 
     def test_other_tests_run_where_it_cannot_be_built(
         self, dev: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
