@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import lzma
 import os
 import shutil
 import struct
@@ -21,8 +20,8 @@ from .emulator import Emulator
 from .host import MachineError, cache_directory, install_programs, say
 
 HERE = Path(__file__).resolve().parent
-# How Debian 12 packs its kernel; later ones by zstd. Source: xz-file-format.txt, 2.1.1.1.
-_XZ = b"\xfd7zXZ\0"
+# Debian 12 packs its kernel by lz4, later ones by zstd. Source: lz4_Frame_format.md, Legacy frame.
+_LZ4 = b"\x02\x21\x4c\x18"
 # Sources whose text is part of the image or decides about it.
 _HASHED = ("recipe.py", "image.py", "initrd.py", "emulator.py", *recipe.AGENT_FILES)
 
@@ -164,12 +163,12 @@ def _extract_kernel(source: Path, target: Path, log: int) -> None:
     start = (setup_sectors + 1) * 512 + offset
     # The payload ends with its unpacked size in four bytes, which are not part of the stream.
     payload = data[start : start + length - 4]
-    if payload.startswith(_XZ):
-        target.write_bytes(lzma.decompress(payload))
-        return
-    packed = target.with_suffix(".zst")
+    packed = target.with_suffix(".packed")
     packed.write_bytes(payload)
-    run(["zstd", "-d", "-q", "--rm", "-o", os.fspath(target), os.fspath(packed)], log)
+    into = [] if payload.startswith(_LZ4) else ["-o"]
+    unpack = ["zstd" if into else "lz4", "-d", "-q", "-f", os.fspath(packed)]
+    run([*unpack, *into, os.fspath(target)], log)
+    packed.unlink()
 
 
 @contextmanager

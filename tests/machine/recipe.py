@@ -58,6 +58,7 @@ HOST_PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
     "zstd": "zstd",
+    "lz4": "lz4",
     "setpriv": "util-linux",
 }
 HOST_FILES = {"/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring"}
