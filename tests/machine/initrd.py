@@ -45,7 +45,7 @@ def load_order(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
     for line in dependencies.splitlines():
         path, _, needed = line.partition(":")
         needs[path] = needed.split()
-        path_of[Path(path).name.split(".")[0].replace("-", "_")] = path
+        path_of[_name(path)] = path
     ordered: list[str] = []
     for name in wanted:
         # depmod lists a module's whole closure, the nearest first.
@@ -55,9 +55,16 @@ def load_order(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
 
 
 def _with_dependencies(modules: Path) -> list[tuple[str, bytes]]:
-    wanted = (*recipe.BOOT_MODULES, *recipe.ROOT_MODULES)
+    built_in = {_name(path) for path in (modules / "modules.builtin").read_text().splitlines()}
+    wanted = tuple(
+        name for name in (*recipe.BOOT_MODULES, *recipe.ROOT_MODULES) if name not in built_in
+    )
     paths = load_order((modules / "modules.dep").read_text(), wanted)
     return [(Path(path).name.split(".")[0], _module(modules / path)) for path in paths]
+
+
+def _name(path: str) -> str:
+    return Path(path).name.split(".")[0].replace("-", "_")
 
 
 def _module(path: Path) -> bytes:

@@ -68,8 +68,8 @@ MEMORY_BYTES = 4 * 1024**3
 CPUS = 2
 PORTS = 4  # how many commands can run beside each other in one machine
 
-# The only module the root needs; ext4, PCI and virtio-serial are built into Debian's cloud kernel.
-BOOT_MODULES = ("virtio_blk",)
+# What the root and the agent's ports need, unless this kernel has it built in, as it has ext4.
+BOOT_MODULES = ("virtio_pci", "virtio_blk", "virtio_console")
 # `quota` keeps user quotas; loading its format is the kernel's first need on the root.
 ROOT_FEATURES = "quota"
 ROOT_MODULES = ("quota_v2",)
