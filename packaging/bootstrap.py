@@ -38,6 +38,7 @@ RUN_LIBRARIES = (
     Library("dbus-fast", (2, 44), "python3-dbus-fast"),
     Library("jinja2", (3, 1), "python3-jinja2"),
     Library("pydantic", (2, 10), "python3-pydantic"),
+    Library("rich", (13, 9), "python3-rich"),
 )
 TEST_LIBRARIES = (
     Library("hypothesis", (6, 130), "python3-hypothesis"),

@@ -30,6 +30,7 @@ BUILD_PACKAGES = (
     "python3-hatchling",
     "python3-jinja2",
     "python3-pydantic",
+    "python3-rich",
 )
 LINT_PACKAGES = (*BUILD_PACKAGES, "lintian")
 # What apt-get and the packages' own scripts put there for people.

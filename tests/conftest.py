@@ -15,7 +15,7 @@ import re
 import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -89,17 +89,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+# Of the old kind, which Debian 12's pluggy knows.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Show the end of the daemon's log with a failure."""
-    report = yield
+    outcome = yield
+    report = outcome.get_result()
     daemon = getattr(item, "funcargs", {}).get("daemon")
     log = getattr(daemon, "log", None)
     if report.failed and log is not None and log.exists():
         report.sections.append(("daemon log", log.read_text(errors="replace")[-LOG_CHARACTERS:]))
-    return report
 
 
 @functools.cache

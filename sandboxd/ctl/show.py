@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sandboxd.quantity import format_bytes
 
+# A line, or a table's header and rows.
+Part = str | Sequence[Sequence[str]]
 BYTE_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
 
 
@@ -18,9 +21,19 @@ def print_json(answer: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as they have to be."""
-    for line in table([header, *rows]):
-        print(line)
+    """Header and rows; on a terminal, fitted to it."""
+    print_parts([[header, *rows]])
+
+
+def print_parts(parts: Sequence[Part]) -> None:
+    """Lines and tables; what is no terminal gets plain text, each row a line."""
+    if sys.stdout.isatty():
+        from sandboxd.ctl import pretty
+
+        pretty.print_parts(parts)
+        return
+    for part in parts:
+        print(part if isinstance(part, str) else "\n".join(table(part)))
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -54,6 +54,12 @@ def verdict(execution: Execution) -> str:
 
 def block(execution: Execution) -> list[str]:
     """Verdict, usage and who enforced what."""
+    held = enforcement(execution["limits"], execution["enforcement"])
+    return [*summary(execution), *(table(held) if held else [])]
+
+
+def summary(execution: Execution) -> list[str]:
+    """Verdict and usage."""
     lines = [verdict(execution), f"used: {_usage(execution['usage'])}"]
     killed = execution["leftovers_killed"]
     if killed:
@@ -63,17 +69,17 @@ def block(execution: Execution) -> list[str]:
         for stream in ("stdout", "stderr")
         if execution[f"{stream}_truncated"]
     ]
-    return [*lines, *enforcement(execution["limits"], execution["enforcement"])]
+    return lines
 
 
-def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
-    """Each limit, its value, who holds it and how."""
+def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A table of each limit, its value, who holds it and how; empty where there is none."""
     rows = [
         (name, limit_value(name, value), held[name]["by"], held[name]["detail"])
         for name, value in limits.items()
         if value is not None and name in held
     ]
-    return table([("LIMIT", "VALUE", "ENFORCED BY", "HOW"), *rows]) if rows else []
+    return [("LIMIT", "VALUE", "ENFORCED BY", "HOW"), *rows] if rows else []
 
 
 def _usage(usage: Mapping[str, Any]) -> str:

@@ -33,8 +33,9 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, *argv],
             stdin=side, stdout=side, stderr=side, start_new_session=True,
+            # Its size is the terminal's, whatever the runner of the tests says of its own.
             env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket,
-                 "TERM": "vt100"},
+                 "TERM": "vt100", "COLUMNS": "", "LINES": ""},
         )  # fmt: skip
         self._side = side
 
@@ -50,13 +51,17 @@ class Terminal:
         while text.encode() not in self.screen:
             left = give_up - time.monotonic()
             readable, _, _ = select.select([self._master], [], [], max(left, 0))
-            assert readable, f"{text!r} is not in {self.screen!r}"
+            assert readable, f"{text!r} is not in {self.screen[-2000:]!r}"
             self.screen += os.read(self._master, 65536)
         self.screen = self.screen.partition(text.encode())[2]
 
     def is_quiet(self, seconds: float) -> bool:
         """Whether nothing comes for so long."""
         return not select.select([self._master], [], [], seconds)[0]
+
+    def modes(self) -> list[object]:
+        """As tcgetattr(3) gives them."""
+        return termios.tcgetattr(self._side)
 
     def is_raw(self) -> bool:
         local: int = termios.tcgetattr(self._side)[3]

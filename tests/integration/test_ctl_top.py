@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,3 +84,31 @@ def test_top_without_a_terminal_says_what_else(daemon: Daemon) -> None:
     )  # fmt: skip
     assert done.returncode == 125
     assert b"sandboxctl stats" in done.stderr
+
+
+def test_a_list_fits_the_terminal(daemon: Daemon, busy: Sandbox) -> None:
+    terminal = Terminal(daemon, "ps", "busy", cols=60)
+    terminal.wait_for("SANDBOX")
+    terminal.wait_for("RUNNING")
+    terminal.wait_for("\n")
+    # Header and row took a line each.
+    assert terminal.end() == 0
+    assert terminal.screen.strip() == b""
+    ran = stats(daemon, "busy")
+    assert max(map(len, ran.stdout.splitlines())) > 60, "but not where there is none"
+    assert "\x1b" not in ran.stdout
+
+
+def test_a_signal_gives_the_terminal_back(daemon: Daemon, busy: Sandbox) -> None:
+    terminal = Terminal(daemon, "top", "--every", "0.3s", cols=200)
+    before = terminal.modes()
+    terminal.wait_for("\x1b[?1049h")
+    terminal.wait_for("busy")
+    assert terminal.modes() != before
+    os.kill(terminal.process.pid, signal.SIGTERM)
+    # The cursor, and the screen that was there before.
+    terminal.wait_for("\x1b[?25h")
+    terminal.wait_for("\x1b[?1049l")
+    terminal.process.wait(60)
+    assert terminal.modes() == before
+    assert terminal.end() == 128 + signal.SIGTERM

@@ -10,8 +10,8 @@ from pathlib import Path
 from .host import MachineError
 
 GIT_SECONDS = 60.0
-# Built by `./dev deb`, for the test that installs it.
-PACKAGES = "build/deb/sandboxd_*_all.deb"
+# Built by `./dev deb [--bundled]`, for the test that installs it.
+PACKAGES = "build/deb/sandboxd_*.deb"
 
 
 def files(source: Path) -> list[str]:

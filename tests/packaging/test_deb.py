@@ -59,7 +59,9 @@ def test_it_has_what_a_host_needs(package: Path) -> None:
 def test_dependencies_have_the_bounds_that_are_tested(package: Path) -> None:
     depends = dpkg("--field", package, "Depends")
     project = (deb.ROOT / "pyproject.toml").read_text()
-    for name, bound in re.findall(r'"(aiohttp|dbus-fast|jinja2|pydantic|pystemd)>=(\S+)"', project):
+    for name, bound in re.findall(
+        r'"(aiohttp|dbus-fast|jinja2|pydantic|pystemd|rich)>=(\S+)"', project
+    ):
         assert f"python3-{name} (>= {bound})" in depends
     assert "bubblewrap" in depends
 

@@ -86,6 +86,7 @@ THIRD_PARTY = {
     "pydantic": ("api", "config", "store", "wire"),
     "pydantic_core": ("api", "config", "wire"),
     "pystemd": ("systemd",),
+    "rich": ("ctl.pretty",),
 }
 
 # The engine is told the time and asks the world through ports; of os it has names of paths only.

@@ -31,8 +31,8 @@ def test_scripts_parse(script: Path) -> None:
 def test_both_packages_are_built_from_the_same_libraries(control: str) -> None:
     text = (deb.ROOT / control).read_text()
     project = (deb.ROOT / "pyproject.toml").read_text()
-    bounds = dict(re.findall(r'"(aiohttp|dbus-fast|jinja2|pydantic)>=(\S+)"', project))
-    assert len(bounds) == 4
+    bounds = dict(re.findall(r'"(aiohttp|dbus-fast|jinja2|pydantic|rich)>=(\S+)"', project))
+    assert len(bounds) == 5
     for name, bound in bounds.items():
         assert f"python3-{name} (>= {bound})" in text
 

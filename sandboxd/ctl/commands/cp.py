@@ -15,7 +15,7 @@ from sandboxd.client.calls import Client
 from sandboxd.client.refusals import NoBody
 from sandboxd.ctl import tar
 from sandboxd.ctl.connect import connect
-from sandboxd.ctl.progress import Progress
+from sandboxd.ctl.progress import counted
 from sandboxd.errors import FileMissing, InvalidRequest
 
 _PIECE_BYTES = 256 << 10
@@ -87,7 +87,7 @@ def _copy_out(client: Client, sandbox: str, path: str, target: str) -> None:
         _directory_out(client, sandbox, path, target)
         return
     with client.transport.open(file_routes.read(sandbox, path)) as answer:
-        pieces = Progress(name, size).count(answer.chunks())
+        pieces = counted(answer.chunks(), name, size)
         if target == "-":
             sys.stdout.buffer.writelines(pieces)
             sys.stdout.buffer.flush()
@@ -100,7 +100,7 @@ def _directory_out(client: Client, sandbox: str, path: str, target: str) -> None
         raise InvalidRequest(f"cannot copy {path!r} to standard output: it is a directory")
     os.makedirs(target, exist_ok=True)
     with client.transport.open(file_routes.read_archive(sandbox, path)) as answer:
-        pieces = Progress(os.path.basename(target), None).count(answer.chunks())
+        pieces = counted(answer.chunks(), os.path.basename(target), None)
         tar.unpack(iter(pieces), os.path.abspath(target))
 
 
@@ -135,10 +135,10 @@ def _copy_in(client: Client, path: str, sandbox: str, target: str) -> None:
         target = os.path.join(target, name)
     if os.path.isdir(path):
         client.ask(file_routes.make_dir(sandbox, target, None))
-        pieces = Progress(name, None).count(tar.pack(path))
+        pieces = counted(tar.pack(path), name, None)
         client.ask(file_routes.write_archive(sandbox, target, pieces))
     elif path == "-":
-        pieces = Progress(name, None).count(_read(sys.stdin.fileno()))
+        pieces = counted(_read(sys.stdin.fileno()), name, None)
         client.ask(file_routes.write(sandbox, target, pieces))
     else:
         _file_in(client, path, sandbox, target)
@@ -147,7 +147,7 @@ def _copy_in(client: Client, path: str, sandbox: str, target: str) -> None:
 def _file_in(client: Client, path: str, sandbox: str, target: str) -> None:
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())
-        pieces = Progress(os.path.basename(path), found.st_size).count(_read(file.fileno()))
+        pieces = counted(_read(file.fileno()), os.path.basename(path), found.st_size)
         mode = found.st_mode & 0o777
         # Its size is not promised: it may grow meanwhile.
         client.ask(file_routes.write(sandbox, target, pieces, mode=mode))

@@ -10,7 +10,7 @@ from sandboxd.ctl import exits
 from sandboxd.ctl.connect import connect_or_start
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import add_output_format
-from sandboxd.ctl.show import print_json, printable
+from sandboxd.ctl.show import Part, print_json, print_parts, printable
 from sandboxd.ctl.verdict import enforcement
 from sandboxd.quantity import format_bytes
 
@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if is_json:
         print_json(host)
     else:
-        print("\n".join(report(host)))
+        print_parts(report(host))
     return exits.NOT_ALL_ENFORCED if unenforced(host) else 0
 
 
@@ -63,10 +63,10 @@ def isolation(found: Answer) -> list[str]:
     return lines
 
 
-def report(host: Answer) -> list[str]:
-    """The whole of it, as lines."""
+def report(host: Answer) -> list[Part]:
+    """The whole of it."""
     cgroup, capacity = host["cgroup"], host["capacity"]
-    lines = [
+    lines: list[Part] = [
         f"sandboxd {host['version']}, {'ready' if host['ready'] else 'not ready'}",
         f"scheme: {host['scheme']} ({printable(host['reason'])})",
         f"cgroups: {cgroup['version']}, mode {cgroup['mode']} ({printable(cgroup['detail'])})",
@@ -74,7 +74,7 @@ def report(host: Answer) -> list[str]:
         f"{format_bytes(capacity['committed_bytes'])} of it promised; "
         f"{capacity['slots']} more with the default limit fit",
         "",
-        *enforcement(host["limits"], host["enforcement"]),
+        enforcement(host["limits"], host["enforcement"]),
         "",
         *isolation(host["isolation"]),
     ]

@@ -8,8 +8,8 @@ import argparse
 from sandboxd.client.calls import Answer
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_output_format
-from sandboxd.ctl.show import command_line, print_json, print_table, printable
-from sandboxd.ctl.verdict import block, enforcement
+from sandboxd.ctl.show import Part, command_line, print_json, print_parts, printable
+from sandboxd.ctl.verdict import enforcement, summary
 
 _SHOWN = (
     "id", "name", "state", "isolation", "network", "scheme", "unit", "owner_uid", "created_at",
@@ -45,9 +45,7 @@ def _print_sandbox(sandbox: Answer) -> None:
     rows = [(name, str(sandbox[name])) for name in _SHOWN if sandbox[name] is not None]
     rows += [(f"env {key}", value) for key, value in sandbox["env"].items()]
     rows += [(f"metadata {key}", value) for key, value in sandbox["metadata"].items()]
-    print_table(("FIELD", "VALUE"), rows)
-    print()
-    print("\n".join(enforcement(sandbox["limits"], sandbox["enforcement"])))
+    _print(rows, [], sandbox)
 
 
 def _print_execution(execution: Answer) -> None:
@@ -56,6 +54,11 @@ def _print_execution(execution: Answer) -> None:
     rows.append(("command", command_line(execution["argv"], width=1000)))
     if execution["unit"] is not None:
         rows.append(("unit", printable(execution["unit"])))
-    print_table(("FIELD", "VALUE"), rows)
-    print()
-    print("\n".join(block(execution)))
+    _print(rows, summary(execution), execution)
+
+
+def _print(rows: list[tuple[str, str]], lines: list[str], subject: Answer) -> None:
+    parts: list[Part] = [[("FIELD", "VALUE"), *rows], "", *lines]
+    if held := enforcement(subject["limits"], subject["enforcement"]):
+        parts.append(held)
+    print_parts(parts)

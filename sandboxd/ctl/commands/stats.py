@@ -10,7 +10,7 @@ from sandboxd.ctl import usage_table
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_output_format
 from sandboxd.ctl.samples import Sampler
-from sandboxd.ctl.show import print_json, table
+from sandboxd.ctl.show import print_json, print_table
 
 # Long enough for a rate.
 _APART_SECONDS = 0.5
@@ -36,5 +36,6 @@ def execute(arguments: argparse.Namespace) -> int:
         # A rate needs two looks with time between them.
         time.sleep(_APART_SECONDS)
         samples = sampler.sample().sandboxes
-    print("\n".join(table(usage_table.rows(samples, arguments.sort))))
+    header, *rows = usage_table.rows(samples, arguments.sort)
+    print_table(header, rows)
     return 0

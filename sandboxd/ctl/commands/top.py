@@ -19,15 +19,13 @@ from sandboxd.ctl.connect import connect
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import option
 from sandboxd.ctl.samples import Ended, Sampler, Samples
-from sandboxd.ctl.show import table
+from sandboxd.ctl.show import Part
 from sandboxd.errors import InvalidRequest
 from sandboxd.quantity import parse_seconds
 
 _KEYS = {name[0]: name for name in usage_table.ORDERS}
 # More than a screen has.
 _MOST_ENDED = 200
-# xterm's other screen and no cursor, and both back; home, and erase what is below.
-_ENTER, _LEAVE, _HOME, _ERASE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,51 +41,65 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Show what sandboxes use until q is pressed; c, m, p, i and d choose the order."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    can_move = os.environ.get("TERM", "dumb") not in ("", "dumb")
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and can_move):
         raise InvalidRequest(
-            "cannot show a live table: not a terminal", hint="use sandboxctl stats"
+            "cannot show a live table: not a terminal that can show one",
+            hint="use sandboxctl stats",
         )
+    # After the checks, since it loads rich.
+    from sandboxd.ctl.pretty import screen
+
     client = connect(arguments)
     sampler = Sampler(client, arguments.sandboxes, by_execution=True)
     ended, order = Ended(client, _MOST_ENDED), arguments.sort
     sampler.sample()
-    with Interrupts(), _screen():
+    with Interrupts(), _single_keys(), screen() as shown:
         key = _key(min(0.5, arguments.every))
         while key != "q":
             order = _KEYS.get(key, order)
             began = time.monotonic()
-            columns, rows = os.get_terminal_size()
-            _draw(lines(sampler.sample(), ended.look(), order, rows), columns, rows)
+            _, height = shown.size
+            shown.show(parts(sampler.sample(), ended.look(), order, height))
             key = _key(max(0.0, began + arguments.every - time.monotonic()))
     return 0
 
 
-def lines(samples: Samples, ended: list[Answer], order: str, height: int) -> list[str]:
+def parts(samples: Samples, ended: list[Answer], order: str, height: int) -> list[Part]:
     """The whole of the screen, of at most `height` lines: sandboxes and running executions share
     it, and those that ended last have what is left."""
     running = sum(sample.metrics["executions"]["running"] for sample in samples.sandboxes)
     keys = ", ".join(f"{key} {name}" for key, name in _KEYS.items())
     title = f"{len(samples.sandboxes)} sandboxes, {running} executions; by {order} ({keys}; q ends)"
-    found = [title, "", *table(usage_table.rows(samples.sandboxes, order))]
+    found: list[Part] = [title, ""]
+    room = height - 2
     if samples.executions:
-        found = _cut(found, max(height // 2, height - len(samples.executions) - 3))
-        found += ["", *table(usage_table.running_rows(samples.executions, order))]
-    room = height - len(found) - 2
+        # With the line between.
+        below = len(samples.executions) + 2
+        found += _cut(
+            usage_table.rows(samples.sandboxes, order), max(height // 2 - 2, room - below)
+        )
+        room = height - _lines(found) - 1
+        found += ["", *_cut(usage_table.running_rows(samples.executions, order), room)]
+    else:
+        found += _cut(usage_table.rows(samples.sandboxes, order), room)
+    room = height - _lines(found) - 2
     if room > 0 and ended:
-        found += ["", *table(usage_table.ended_rows(ended[:room]))]
-    return _cut(found, height)
+        found += ["", usage_table.ended_rows(ended[:room])]
+    return found if _lines(found) <= height else found[: max(0, height)]
 
 
-def _cut(found: list[str], height: int) -> list[str]:
-    if len(found) <= height or height < 1:
-        return found[: max(0, height)]
-    return [*found[: height - 1], f"... {len(found) - height + 1} more"]
+def _lines(found: list[Part]) -> int:
+    return sum(1 if isinstance(part, str) else len(part) for part in found)
 
 
-def _draw(found: list[str], columns: int, rows: int) -> None:
-    shown = [f"{line[:columns]}\x1b[K" for line in found[:rows]]
-    sys.stdout.write(_HOME + "\r\n".join(shown) + _ERASE)
-    sys.stdout.flush()
+def _cut(rows: list[tuple[str, ...]], room: int) -> list[Part]:
+    """A table of at most `room` lines, and what is said of the rest."""
+    if len(rows) <= room:
+        return [rows]
+    if room < 3:
+        return [f"... {len(rows) - 1} more"]
+    return [rows[: room - 1], f"... {len(rows) - room + 1} more"]
 
 
 def _key(seconds: float) -> str:
@@ -100,13 +112,11 @@ def _key(seconds: float) -> str:
 
 
 @contextmanager
-def _screen() -> Iterator[None]:
+def _single_keys() -> Iterator[None]:
+    """Keys come one by one and unseen."""
     before = termios.tcgetattr(sys.stdin.fileno())
     try:
         tty.setcbreak(sys.stdin.fileno())
-        sys.stdout.write(_ENTER)
         yield
     finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandboxd.ctl import usage_table
-from sandboxd.ctl.commands.top import lines
+from sandboxd.ctl.commands.top import parts
 from sandboxd.ctl.samples import Ended, Sample, Sampler, Samples
 
 UNKNOWN: dict[str, Any] = {
@@ -118,11 +118,14 @@ def test_a_screen_holds_something_of_all_that_fits() -> None:
         [Sample(0.0, sandbox("s"), metrics(1.0, 1 << 20))] * 30,
         [Sample(0.0, EXECUTION, metrics(1.0, 1 << 20))] * 30,
     )
-    for height in (1, 5, 24, 200):
-        found = lines(now, [], "cpu", height)
-        assert len(found) <= height
-        assert found[0].startswith("30 sandboxes, 30 executions") or height == 1
-    text = "\n".join(lines(now, [], "cpu", 24))
+    used = {"cpu_seconds": 1.0, "memory_peak_bytes": None}
+    how = {"exit_code": 0, "error_code": None, "limit_owner": None, "failure": None}
+    gone = {**ended(1, 1), **how, "usage": used, "unkillable": False}
+    for height in (1, 5, 8, 24, 64, 200):
+        found = parts(now, [gone] * 9, "cpu", height)
+        assert sum(1 if isinstance(part, str) else len(part) for part in found) <= height
+        assert str(found[0]).startswith("30 sandboxes, 30 executions")
+    text = str(parts(now, [], "cpu", 24))
     assert text.count("sssssssss") >= 8
     assert text.count("sleep 9") >= 8
     assert text.count(" more") == 2

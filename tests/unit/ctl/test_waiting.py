@@ -11,7 +11,7 @@ import pytest
 
 from sandboxd.ctl import progress
 from sandboxd.ctl import waiting as module
-from sandboxd.ctl.progress import Progress
+from sandboxd.ctl.progress import counted
 from sandboxd.ctl.waiting import waiting
 
 
@@ -58,18 +58,29 @@ def test_a_short_wait_or_one_unseen_is_not(
 def test_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     pieces = [bytes(1 << 20)] * 4
-    assert list(Progress("a\x1bname", 4 << 20).count(pieces)) == pieces
+    assert list(counted(pieces, "[b]a\x1bname", 4 << 20)) == pieces
     said = screen.getvalue()
-    assert "a?name  1 MiB of 4 MiB  25%" in said
-    assert "100%" in said
-    assert said.endswith("\r\x1b[K")
+    assert "[b]a?name" in said
+    assert "4.0/4.0 MiB" in said
+    # Shown again, and the line erased (ECMA-48).
+    assert said.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
+
+
+def test_what_is_over_soon_needs_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 60.0)
+    assert list(counted([b"x"], "name", None)) == [b"x"]
+    assert screen.getvalue() == ""
 
 
 def test_nothing_is_counted_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(is_terminal=False)
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_PAUSE_SECONDS", 0.0)
-    assert list(Progress("name", None).count([b"x"])) == [b"x"]
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
+    assert list(counted([b"x"], "name", None)) == [b"x"]
     assert screen.getvalue() == ""

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, the live screen and progress on a terminal, by rich. Loaded for terminals alone.
+
+What is shown was chosen by strangers: cells become Text of printable characters, and nothing is
+read as markup, emoji codes or something to highlight. rich obeys NO_COLOR, TERM and COLUMNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Column, Table
+from rich.text import Text
+
+from sandboxd.ctl.show import Part, printable
+
+# The last column gives way where a table is too wide: it is folded, but for this one, which is cut.
+_CUT = "COMMAND"
+_STATES = {
+    "ready": "green", "suspended": "yellow", "releasing": "yellow", "failed": "red",
+    "RUNNING": "green", "PENDING": "yellow", "EXITED": "", "LOST": "bold red",
+    "kernel": "green", "supervisor": "yellow", "none": "bold red",
+    "exited with code 0": "green",
+}  # fmt: skip
+_OF_STATE = {"STATE", "STATUS", "VERDICT", "ENFORCED BY"}
+# Ended otherwise than by itself.
+_BAD = ("OOM_", "TIMED_", "CPU_", "OUTPUT_", "DISK_", "KILLED", "FAILED", "LOST", "SIGNALED")
+_NEAR_LIMIT = ((90, "red"), (70, "yellow"), (0, "green"))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A terminal that reads nothing into a text."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def print_parts(parts: Sequence[Part]) -> None:
+    """Lines and tables on stdout."""
+    target = console()
+    for part in parts:
+        target.print(_renderable(part))
+
+
+class Screen:
+    """The terminal's other screen, drawn anew at each `show`."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, parts: Sequence[Part]) -> None:
+        """Lines, cut at the edges."""
+        self._live.update(Group(*(_renderable(part, cuts=True) for part in parts)), refresh=True)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        return self._live.console.size
+
+
+@contextmanager
+def screen() -> Iterator[Screen]:
+    """What was on the terminal is there again afterwards."""
+    with Live(
+        console=console(), screen=True, auto_refresh=False, redirect_stdout=False,
+        redirect_stderr=False,
+    ) as live:  # fmt: skip
+        yield Screen(live)
+
+
+class Bar:
+    """Bytes that went through, on stderr, until `stop`, of which nothing stays."""
+
+    def __init__(self, label: str, total_bytes: int | None) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(),
+            DownloadColumn(binary_units=True), TransferSpeedColumn(),
+            console=console(stderr=True), transient=True, redirect_stdout=False,
+            redirect_stderr=False,
+        )  # fmt: skip
+        self._task = self._progress.add_task(printable(label), total=total_bytes)
+        self._progress.start()
+
+    def show(self, done_bytes: int) -> None:
+        """So many up to now."""
+        self._progress.update(self._task, completed=done_bytes)
+
+    def stop(self) -> None:
+        """Take it away."""
+        self._progress.stop()
+
+
+def _renderable(part: Part, *, cuts: bool = False) -> RenderableType:
+    if isinstance(part, str):
+        return Text(printable(part), no_wrap=cuts, overflow="ellipsis" if cuts else "fold")
+    header, *rows = part
+    last = len(header) - 1
+    columns = [Column(name, no_wrap=number < last) for number, name in enumerate(header)]
+    # The first one is an id or a name, of no use in part.
+    columns[0].min_width = max(len(row[0]) for row in part)
+    table = Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    folds_last = not cuts and header[last] != _CUT
+    for row in rows:
+        table.add_row(
+            *(
+                _cell(header[number], text, folds=folds_last and number == last)
+                for number, text in enumerate(row)
+            )
+        )
+    return table
+
+
+def _cell(column: str, text: str, *, folds: bool) -> Text:
+    return Text(
+        printable(text), style=style(column, text), no_wrap=not folds,
+        overflow="fold" if folds else "ellipsis",
+    )  # fmt: skip
+
+
+def style(column: str, text: str) -> str:
+    """How a cell of a column stands out."""
+    if column == "OF LIMIT" and text.endswith("%"):
+        percent = int(text.rpartition("]")[2].strip(" %"))
+        return next(name for least, name in _NEAR_LIMIT if percent >= least)
+    if column not in _OF_STATE:
+        return ""
+    return _STATES.get(text, "red" if text.startswith(_BAD) else "")
