@@ -36,6 +36,7 @@ from sandboxd.binds import BindPolicy
 from sandboxd.cgroup import host
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
+from sandboxd.engine.history import KEPT_INTERVALS
 from sandboxd.engine.life import Life
 from sandboxd.engine.registry import Registry
 from sandboxd.errors import ConfigError, SandboxdError
@@ -45,6 +46,7 @@ from sandboxd.keys import DiskKeys
 from sandboxd.levels import Findings, Lack, Offers, offers
 from sandboxd.model import SchemeName
 from sandboxd.names import UnitNames
+from sandboxd.past import DiskPast
 from sandboxd.policy import Budget, LimitPolicy
 from sandboxd.schemes.choose import Chosen, Wanted, choose
 from sandboxd.spawn.client import MAX_RUNTIME_PATH
@@ -176,6 +178,7 @@ class _Daemon:
                 workspaces=directories,
                 uids=self._uids(instance_id),
                 store=DiskStore(self._state, clock),
+                past=DiskPast(self._state, kept=KEPT_INTERVALS),
                 registry=Registry(budget, self._settings.caller_quota()),
                 tasks=tasks,
                 life=Life(clock, logs_arguments=self._settings.log_arguments),
@@ -187,6 +190,8 @@ class _Daemon:
                     await self._serve(engine, chosen, stop)
                 if self._private or self._stop_all:
                     await engine.release_all()
+                if not self._private:
+                    await engine.close()
                 tasks.cancel_all()
 
     async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:

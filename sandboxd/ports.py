@@ -20,6 +20,7 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.outcome import Facts
+from sandboxd.sums import Past
 
 
 class Clock(Protocol):
@@ -443,6 +444,19 @@ class Store(Protocol):
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Everything that is there; unreadable records are reported and set aside."""
+        ...
+
+
+class PastStore(Protocol):
+    """The history on disk."""
+
+    async def load(self) -> Past | None:
+        """What was saved; None where that is nothing or cannot be read, which is reported."""
+        ...
+
+    async def save(self, past: Past) -> None:
+        """Add its intervals, all of them or none; the oldest above the bound go. Raises
+        HostDiskFull."""
         ...
 
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-# The owner of what is kept without saying whose it was.
+# In one interval; what more owners did is kept without saying whose it was.
+MAX_OWNERS = 64
+# The owner of that.
 OTHERS = -1
 GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 
@@ -51,6 +53,33 @@ class Sums:
                 self.memory_bytes = (self.memory_bytes or 0) + other.memory_bytes
         else:
             self.saw(other.executions, other.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """`begun`: by the wall clock; by_owner: OTHERS are those for whom there was no room."""
+
+    begun: datetime
+    by_owner: dict[int, Sums] = field(default_factory=dict)
+
+    def owner(self, uid: int) -> Sums:
+        """The sums to add to."""
+        if uid not in self.by_owner and len(self.by_owner) >= MAX_OWNERS:
+            uid = OTHERS
+        return self.by_owner.setdefault(uid, Sums())
+
+
+# Sandbox and execution -> what of it is in the sums, in the order of GAINS.
+Counted = Mapping[tuple[str, str], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Whole intervals, oldest first, and what was counted of each execution that then ran."""
+
+    known_since: datetime
+    intervals: Sequence[Interval]
+    counted: Counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from sandboxd.engine.registry import Registry
 from sandboxd.levels import Offers
 from sandboxd.model import Enforcement, Limits
 from sandboxd.policy import LimitPolicy
-from sandboxd.ports import Clock, Launcher, Roots, Scheme, Store, Uids, Workspaces
+from sandboxd.ports import Clock, Launcher, PastStore, Roots, Scheme, Store, Uids, Workspaces
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +89,7 @@ class Context:
     workspaces: Workspaces
     uids: Uids
     store: Store
+    past: PastStore
     registry: Registry
     tasks: Tasks
     life: Life

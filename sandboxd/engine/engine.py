@@ -54,17 +54,22 @@ class Engine:
         self._context = context
         self._sandboxes = Sandboxes(context)
         self._executions = Executions(context)
-        self._upkeep = Upkeep(context, self._sandboxes, self._executions)
-        self._disk = DiskKeeper(context)
         self._looks = Looks(context)
+        self._upkeep = Upkeep(context, self._sandboxes, self._executions, self._looks)
+        self._disk = DiskKeeper(context)
         self.is_ready = False
 
     async def open(self) -> None:
         """Take over what an earlier daemon left, then begin to serve."""
         self._context.registry.is_draining = await self._context.store.load_draining()
+        await self._looks.restore()
         await Adoption(self._context, self._sandboxes, self._executions).run()
         self._upkeep.start()
         self.is_ready = True
+
+    async def close(self) -> None:
+        """Save what is in memory alone; what runs goes on."""
+        await self._looks.close()
 
     async def release_all(self) -> None:
         """End everything; returns when it is gone or was given its time."""

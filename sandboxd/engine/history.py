@@ -1,38 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was used, how executions ended and what was refused, by the minute and by owner: bounded, in
-memory, since this daemon started."""
+"""What was used, how executions ended and what was refused, by the minute and by owner: bounded,
+and kept over restarts.
+
+A minute that is over is handed out to be saved, together with what was counted until then of each
+running execution. So the next daemon counts what one used since, no more and no less; of a daemon
+that was killed its last minute is lost.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sandboxd.model import Caller, Execution, SandboxUsage, Usage
 from sandboxd.ports import Clock
-from sandboxd.sums import GAINS, OTHERS, Period, Sums
+from sandboxd.sums import GAINS, Counted, Interval, Past, Period, Sums
 
 INTERVAL_SECONDS = 60.0
 KEPT_INTERVALS = 1440
-# In one interval; what more owners did is kept without saying whose it was.
-MAX_OWNERS = 64
 _SPARE_COUNTS = 1000
 _Key = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """`begun`: by the wall clock; by_owner: OTHERS are those for whom there was no room."""
-
-    begun: datetime
-    by_owner: dict[int, Sums] = field(default_factory=dict)
-
-    def owner(self, uid: int) -> Sums:
-        """The sums to add to."""
-        if uid not in self.by_owner and len(self.by_owner) >= MAX_OWNERS:
-            uid = OTHERS
-        return self.by_owner.setdefault(uid, Sums())
 
 
 class History:
@@ -40,18 +28,50 @@ class History:
 
     def __init__(self, clock: Clock, *, kept: int = KEPT_INTERVALS) -> None:
         self._clock = clock
-        self.known_since = clock.now()
+        self._begun = clock.now()
         self.looked_monotonic = clock.monotonic()
         self._begun_monotonic = clock.monotonic()
-        self._open = Interval(self.known_since)
+        self._open = Interval(self._begun)
         self._closed: deque[Interval] = deque(maxlen=kept)
+        self._unsaved: deque[Interval] = deque(maxlen=kept)
+        # As it was when the last of those was over.
+        self._counted_then: Counted = {}
         # Of each running execution, what is in the sums already.
         self._counted: dict[_Key, tuple[float, ...]] = {}
         self._running: dict[int, set[_Key]] = {}
 
+    @property
+    def known_since(self) -> datetime:
+        """Nothing is known of the time before."""
+        is_full = len(self._closed) == self._closed.maxlen
+        return self._closed[0].begun if is_full else self._begun
+
     def now(self) -> datetime:
         """The wall clock."""
         return self._clock.now()
+
+    def restore(self, past: Past) -> None:
+        """What an earlier daemon saved, before this one saw anything."""
+        self._begun = past.known_since
+        self._closed.extend(past.intervals)
+        self._counted = {key: tuple(values) for key, values in past.counted.items()}
+
+    def unsaved(self) -> Past | None:
+        """What is over and was not `saved`; None where that is nothing."""
+        self._now()
+        if not self._unsaved:
+            return None
+        return Past(self.known_since, list(self._unsaved), self._counted_then)
+
+    def saved(self, past: Past) -> None:
+        """It is on disk: of its intervals no more is said."""
+        for interval in past.intervals:
+            if self._unsaved and self._unsaved[0] is interval:
+                self._unsaved.popleft()
+
+    def close(self) -> None:
+        """Nothing more comes: the minute that has begun is to be saved as well."""
+        self._close_interval()
 
     def started(self, owner_uid: int, execution: Execution) -> None:
         """An execution's start."""
@@ -126,11 +146,19 @@ class History:
         """The interval of this moment."""
         now = self._clock.monotonic()
         if now - self._begun_monotonic >= INTERVAL_SECONDS:
-            if self._open.by_owner:
-                self._closed.append(self._open)
-            self._open = Interval(self._clock.now())
+            self._close_interval()
             self._begun_monotonic = now
         return self._open
+
+    def _close_interval(self) -> None:
+        if self._open.by_owner:
+            self._closed.append(self._open)
+            self._unsaved.append(self._open)
+            running = [key for keys in self._running.values() for key in keys]
+            self._counted_then = {
+                key: self._counted[key] for key in running if key in self._counted
+            }
+        self._open = Interval(self._clock.now())
 
     def _count(self, sums: Sums, execution: Execution, used: Usage | SandboxUsage) -> None:
         """Add what it used since it was counted last."""
@@ -138,7 +166,7 @@ class History:
         now = tuple(getattr(used, name) for name in GAINS)
         before = self._counted.get(key)
         if before is None:
-            is_older = execution.created_at < self.known_since
+            is_older = execution.created_at < self._begun
             before = tuple((value or 0) if is_older else 0 for value in now)
         for name, value, counted in zip(GAINS, now, before, strict=True):
             sums.gain(name, None if value is None else value - counted)

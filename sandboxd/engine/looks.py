@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the history all that runs, from time to time and for whoever asks for it."""
+"""Shows the history all that runs, from time to time and for whoever asks for it, and saves it."""
 
 from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.history import History
@@ -9,7 +13,10 @@ from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import SandboxdError
 from sandboxd.model import Execution, SandboxUsage
 
+_log = logging.getLogger(__name__)
 LOOK_SECONDS = 20.0
+# A daemon that is told to stop waits no longer for whoever would tell what is used.
+_LAST_LOOK_SECONDS = 3.0
 # Whoever asks again at once is told what was seen.
 _FRESH_SECONDS = 1.0
 
@@ -19,9 +26,44 @@ class Looks:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._saving = asyncio.Lock()
+        self._is_kept = True
+
+    async def restore(self) -> None:
+        """Give the history what an earlier daemon saved."""
+        if (past := await self._context.past.load()) is not None:
+            self._context.life.history.restore(past)
 
     async def pass_once(self) -> None:
-        """One look at all."""
+        """One look at all, and what is over is saved."""
+        await self._look()
+        await self._save()
+
+    async def close(self) -> None:
+        """A last look; all of it is saved."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_LOOK_SECONDS):
+                await self._look()
+        self._context.life.history.close()
+        await self._save()
+
+    async def _save(self) -> None:
+        history = self._context.life.history
+        async with self._saving:
+            if (past := history.unsaved()) is None:
+                return
+            try:
+                await self._context.past.save(past)
+            except SandboxdError as exc:
+                # It goes on in memory, and is saved with what comes.
+                if self._is_kept:
+                    _log.warning("Cannot keep the history: %s", exc.message)
+                self._is_kept = False
+            else:
+                history.saved(past)
+                self._is_kept = True
+
+    async def _look(self) -> None:
         found: list[tuple[int, Execution, SandboxUsage]] = []
         for live in self._context.registry:
             found += await self._used_by(live)
@@ -31,7 +73,7 @@ class Looks:
         """The history with all that runs now in it."""
         history = self._context.life.history
         if self._context.clock.monotonic() - history.looked_monotonic > _FRESH_SECONDS:
-            await self.pass_once()
+            await self._look()
         return history
 
     async def _used_by(self, live: LiveSandbox) -> list[tuple[int, Execution, SandboxUsage]]:

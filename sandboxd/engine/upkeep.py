@@ -25,8 +25,11 @@ _OVERDUE_SECONDS = 30.0
 class Upkeep:
     """Brings the world to the state wanted; a missed event is only late."""
 
-    def __init__(self, context: Context, sandboxes: Sandboxes, executions: Executions) -> None:
+    def __init__(
+        self, context: Context, sandboxes: Sandboxes, executions: Executions, looks: Looks
+    ) -> None:
         self._context = context
+        self._looks = looks
         self._sandboxes = sandboxes
         self._reconcile = Reconcile(context, sandboxes, executions)
 
@@ -39,7 +42,7 @@ class Upkeep:
             ("reconcile", PERIOD_SECONDS, self._reconcile.pass_once),
             ("upkeep of the scheme", _PERIOD_SECONDS, scheme.upkeep),
             ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
-            ("history", LOOK_SECONDS, Looks(self._context).pass_once),
+            ("history", LOOK_SECONDS, self._looks.pass_once),
             ("disk limits", DISK_PERIOD_SECONDS, DiskKeeper(self._context).pass_once),
         ):
             self._context.tasks.start(_repeat(name, period, work), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,24 @@ def go(daemon: Daemon, way: str) -> None:
         assert daemon.stop() == 0
     else:
         daemon.kill()
+
+
+def test_the_history_goes_on(daemon: Daemon) -> None:
+    def told() -> Any:
+        answer = daemon.ok("GET", "/v1/history")
+        return answer["known_since"], [(o["ended"], o["refused"]) for o in answer["owners"]]
+
+    box = daemon.create(name="counted")
+    daemon.execute("counted", "exit 3")
+    assert daemon.request("GET", "/v1/sandboxes/nosuch").status == 404
+    before = told()
+    assert before[1][0][0]["EXITED"] >= 1
+    assert before[1][0][1]["SANDBOX_NOT_FOUND"] >= 1
+    for end in (daemon.stop, daemon.kill):
+        end()
+        daemon.start()
+        assert told() == before
+    daemon.release(box["id"])
 
 
 @pytest.mark.parametrize("way", WAYS)

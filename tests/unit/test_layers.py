@@ -33,6 +33,7 @@ DOORS = (
     "supervisor",
     "workspace",
     "store",
+    "past",
     "keys",
     "journal",
 )

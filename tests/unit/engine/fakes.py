@@ -16,8 +16,12 @@ from typing import cast
 from sandboxd.binds import BindPolicy
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
+from sandboxd.engine.executions import Executions
 from sandboxd.engine.life import Life
+from sandboxd.engine.looks import Looks
 from sandboxd.engine.registry import Registry
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import HostDiskFull, StdinClosed
 from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, Lack, offers
@@ -35,6 +39,7 @@ from sandboxd.model import (
 from sandboxd.outcome import Facts
 from sandboxd.policy import Budget, LimitPolicy
 from sandboxd.ports import LaunchRequest, Shim
+from sandboxd.sums import Past
 from tests.unit.values import LIMITS, NOW
 
 
@@ -459,6 +464,26 @@ class FakeStore:
         ]
 
 
+class FakePast:
+    """Fits ports.PastStore."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.saved: list[Past] = []
+
+    async def load(self) -> Past | None:
+        if not self.saved:
+            return None
+        last = self.saved[-1]
+        intervals = [interval for past in self.saved for interval in past.intervals]
+        return Past(last.known_since, intervals, last.counted)
+
+    async def save(self, past: Past) -> None:
+        if self._world.full:
+            raise HostDiskFull("no room")
+        self.saved.append(past)
+
+
 def settings(**changes: object) -> Settings:
     """Settings for a test."""
     lacks = (Lack("a test's root", "none"),)
@@ -490,10 +515,16 @@ def make_context(world: World, **changes: object) -> Context:
         workspaces=FakeWorkspaces(world),
         uids=FakeUids(world),
         store=FakeStore(world),
+        past=FakePast(world),
         registry=Registry(Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes)),
         tasks=Tasks(),
         life=Life(world),
     )
+
+
+def make_upkeep(context: Context) -> Upkeep:
+    """An engine's upkeep alone."""
+    return Upkeep(context, Sandboxes(context), Executions(context), Looks(context))
 
 
 def make_engine(world: World, **changes: object) -> tuple[Engine, Context]:

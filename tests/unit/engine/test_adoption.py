@@ -8,10 +8,8 @@ from dataclasses import replace
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.engine import Engine
-from sandboxd.engine.executions import Executions
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.engine.upkeep import Upkeep
 from sandboxd.model import (
     Caller,
     Command,
@@ -21,7 +19,7 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
 )
-from tests.unit.engine.fakes import World, make_context, make_engine
+from tests.unit.engine.fakes import World, make_context, make_engine, make_upkeep
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))
@@ -37,7 +35,7 @@ def next_daemon(world: World, before: Context, **settings: object) -> tuple[Engi
 
 
 async def look(context: Context) -> None:
-    await Upkeep(context, Sandboxes(context), Executions(context)).pass_once()
+    await make_upkeep(context).pass_once()
 
 
 async def ended(engine: Engine, context: Context, world: World, box: Sandbox) -> str:

@@ -11,10 +11,11 @@ import pytest
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.history import History
+from sandboxd.engine.looks import Looks
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.model import Caller, Command, Execution, ExecutionStatus, Outcome, SandboxUsage, Usage
 from sandboxd.sums import OTHERS, Period
-from tests.unit.engine.fakes import World, make_engine
+from tests.unit.engine.fakes import World, make_context, make_engine
 from tests.unit.values import an_execution
 
 ME = Caller(1000, 1000, 1, is_admin=False)
@@ -108,7 +109,7 @@ def test_minutes_are_told_apart_and_put_together() -> None:
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_OWNERS", 3)
+    monkeypatch.setattr("sandboxd.sums.MAX_OWNERS", 3)
     monkeypatch.setattr(module, "_SPARE_COUNTS", 5)
     world = World()
     history = History(world, kept=4)
@@ -143,3 +144,85 @@ async def test_the_engine_looks_when_asked_and_tells_of_ends() -> None:
         sums = all_of(await engine.history(), ME).by_owner[1000]
         assert (sum(sums.ended.values()), sums.refused) == (1, {"DRAINING": 1})
         context.tasks.cancel_all()
+
+
+def restarted(world: World, history: History) -> History:
+    """By a daemon that was killed: what was not saved is lost."""
+    past = history.unsaved()
+    assert past is not None
+    history.saved(past)
+    assert history.unsaved() is None
+    following = History(world)
+    following.restore(past)
+    return following
+
+
+def test_the_next_daemon_goes_on_where_the_last_minute_ended() -> None:
+    world = World()
+    history = History(world)
+    world.seconds += 1
+    one, two = running(world, 1), running(world, 2)
+    for execution in (one, two):
+        history.started(1000, execution)
+    history.look([(1000, one, SandboxUsage(cpu_seconds=10.0))])
+    history.ended(1000, ended(running(world, 3), 5.0))
+    world.seconds += 60
+    # Of the next minute, which is lost; what it counted is counted again by the next daemon.
+    history.look([(1000, one, SandboxUsage(cpu_seconds=11.0))])
+    world.seconds += 30
+    new = running(world, 4)
+    following = restarted(world, history)
+    following.look([(1000, one, SandboxUsage(cpu_seconds=14.0))])
+    # Never looked at before, and older than this daemon.
+    following.ended(1000, ended(two, 3.0))
+    following.ended(1000, ended(new, 2.0))
+    sums = all_of(following, ME).by_owner[1000]
+    assert sums.cpu_seconds == 5.0 + 14.0 + 3.0 + 2.0
+    assert sums.ended == {"EXITED": 3}
+    assert following.known_since == history.known_since
+
+
+def test_a_daemon_that_is_stopped_loses_nothing() -> None:
+    world = World()
+    history = History(world)
+    world.seconds += 1
+    history.ended(1000, ended(running(world), 5.0))
+    history.refused(1000, "LIMIT_TOO_LARGE")
+    history.close()
+    sums = all_of(restarted(world, history), ME).by_owner[1000]
+    assert (sums.cpu_seconds, sums.refused) == (5.0, {"LIMIT_TOO_LARGE": 1})
+
+
+def test_what_gives_way_is_not_said_to_be_known() -> None:
+    world = World()
+    history = History(world, kept=3)
+    first = history.known_since
+    for number in range(5):
+        history.refused(1000, "INTERNAL")
+        assert history.known_since == first or number > 2
+        world.seconds += 61
+    history.close()
+    assert history.known_since == first + timedelta(seconds=2 * 61)
+    past = history.unsaved()
+    assert past is not None
+    assert len(past.intervals) == 3
+
+
+async def test_a_full_disk_is_told_once_and_nothing_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    context = make_context(world)
+    looks, history = Looks(context), context.life.history
+    world.full = True
+    for _ in range(3):
+        history.refused(1000, "INTERNAL")
+        world.seconds += 61
+        await looks.pass_once()
+    assert caplog.text.count("Cannot keep the history") == 1
+    world.full = False
+    history.refused(1000, "INTERNAL")
+    await looks.close()
+    past = await context.past.load()
+    assert past is not None
+    assert sum(one.by_owner[1000].refused["INTERNAL"] for one in past.intervals) == 4

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from sandboxd.engine.context import Context
-from sandboxd.engine.executions import Executions, wait_finished
+from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
@@ -34,7 +34,7 @@ from sandboxd.model import (
     Network,
     SandboxState,
 )
-from tests.unit.engine.fakes import Broken, World, make_engine
+from tests.unit.engine.fakes import Broken, World, make_engine, make_upkeep
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)
@@ -45,7 +45,7 @@ GIB = LIMITS.memory_bytes
 
 
 def upkeep_of(context: Context) -> Upkeep:
-    return Upkeep(context, Sandboxes(context), Executions(context))
+    return make_upkeep(context)
 
 
 @pytest.mark.parametrize(
