@@ -27,14 +27,16 @@ TEST_BESIDE = [
     for name in ("chaos", "disk_limits", "flat", "io_devices", "own_disks", "roots")
 ]
 # Suite -> name of the report -> what runs. First, alone, what spoils the host: it restarts systemd
-# and the bus and sets the clock. Then the contract over systemd, two tests at a time; the other
-# scheme is tested where it is at home, and so are the escapes at the levels that every host has.
+# and the bus and sets the clock. Then the contract over systemd and what the documentation tells
+# people to do, two tests at a time; the other scheme is tested where it is at home, and so are the
+# escapes at the levels that every host has.
 # On Debian 12, the life of the package that is for it.
 TEST_RUNS = {
     "trixie": {
         "system": ["tests/system", *(f"--ignore={path}" for path in TEST_BESIDE)],
         "contract": [
-            "tests/contract", "tests/unit/systemd", *TEST_BESIDE, "-n", "2", "--dist", "worksteal",
+            "tests/contract", "tests/unit/systemd", "tests/integration/test_docs.py", *TEST_BESIDE,
+            "-n", "2", "--dist", "worksteal",
             "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
         ],
     },
