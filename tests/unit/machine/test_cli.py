@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import cli, session, source
+from tests.machine import cli, image, session, source
 from tests.machine.host import MachineError
 from tests.machine.machine import Machine
 
@@ -44,6 +44,19 @@ def test_each_run_counts_and_one_may_have_no_tests(
 ) -> None:
     monkeypatch.setattr(session, "run", lambda job: statuses)
     assert cli.main(["test"]) == status
+
+
+def test_a_suite_has_runs_of_its_own(job: list[session.Job]) -> None:
+    cli.main(["test"])
+    cli.main(["test", "--suite", "bookworm"])
+    assert [one.suite for one in job] == ["trixie", "bookworm"]
+    [command] = job[1].commands
+    assert command[-1] == "tests/system/test_package.py"
+    assert len(job[0].commands) == 2
+
+
+def test_each_suite_has_an_image_of_its_own() -> None:
+    assert image.recipe_hash("trixie") != image.recipe_hash("bookworm")
 
 
 def test_a_caller_keeps_its_signal_handlers(job: list[session.Job]) -> None:
@@ -123,7 +136,8 @@ def test_a_built_package_goes_along(tmp_path: Path) -> None:
     (tmp_path / "build/deb").mkdir(parents=True)
     for name in ("sandboxd_1_all.deb", "sandboxd_1~bundled_amd64.deb", "stamp-native"):
         (tmp_path / "build/deb" / name).touch()
-    assert source.files(tmp_path) == [".gitignore", "build/deb/sandboxd_1_all.deb"]
+    packages = ["build/deb/sandboxd_1_all.deb", "build/deb/sandboxd_1~bundled_amd64.deb"]
+    assert source.files(tmp_path) == [".gitignore", *packages]
 
 
 def test_a_directory_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.machine.initrd import entry, load_order
+from tests.machine import recipe
+from tests.machine.initrd import entry, load_order, write
 
 DEPENDENCIES = """\
 kernel/fs/quota/quota_v2.ko.xz: kernel/fs/quota/quota_tree.ko.xz
@@ -22,6 +24,24 @@ def test_a_module_comes_after_what_it_needs() -> None:
         "kernel/c.ko.xz",
         "kernel/drivers/a-b.ko.xz",
         "kernel/fs/quota/quota_v2.ko.xz",
+    ]
+
+
+def test_what_a_kernel_has_built_in_is_not_loaded(tmp_path: Path) -> None:
+    modules = tmp_path / "usr/lib/modules/6"
+    wanted = (*recipe.BOOT_MODULES, *recipe.ROOT_MODULES)
+    built_in, *loadable = (f"kernel/{name.replace('_', '-')}.ko" for name in wanted)
+    modules.joinpath("kernel").mkdir(parents=True)
+    modules.joinpath("modules.builtin").write_text(f"{built_in}\n")
+    modules.joinpath("modules.dep").write_text("".join(f"{path}:\n" for path in loadable))
+    for path in loadable:
+        (modules / path).write_bytes(b"module")
+    (tmp_path / "usr/bin").mkdir()
+    (tmp_path / "usr/bin/busybox").touch()
+    write(tmp_path / "initrd", root=tmp_path, release="6")
+    names = [name for name, _, _ in read((tmp_path / "initrd").read_bytes())]
+    assert [name for name in names if name.endswith(".ko")] == [
+        Path(path).name for path in loadable
     ]
 
 
