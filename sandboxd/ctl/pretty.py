@@ -7,9 +7,12 @@ read as markup, emoji codes or something to highlight. rich obeys NO_COLOR, TERM
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -20,6 +23,11 @@ from sandboxd.ctl.show import Part, printable
 
 # The last column gives way where a table is too wide: it is folded, but for this one, which is cut.
 _CUT = "COMMAND"
+# So do those whose cells are as long as strangers want.
+_ELASTIC = {"NAME", "FIELD"}
+# Of the first column in any case: more than an id or a limit's name has.
+_MOST_KEPT_CELLS = 28
+_MOST_LABEL_CELLS = 30
 _STATES = {
     "ready": "green", "suspended": "yellow", "releasing": "yellow", "failed": "red",
     "RUNNING": "green", "PENDING": "yellow", "EXITED": "", "LOST": "bold red",
@@ -34,6 +42,10 @@ _NEAR_LIMIT = ((90, "red"), (70, "yellow"), (0, "green"))
 
 def console(*, stderr: bool = False) -> Console:
     """A terminal that reads nothing into a text."""
+    stream = sys.stderr if stderr else sys.stdout
+    # A terminal need not know our ellipsis.
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
@@ -80,7 +92,10 @@ class Bar:
             console=console(stderr=True), transient=True, redirect_stdout=False,
             redirect_stderr=False,
         )  # fmt: skip
-        self._task = self._progress.add_task(printable(label), total=total_bytes)
+        text = printable(label)
+        if cell_len(text) > _MOST_LABEL_CELLS:
+            text = set_cell_size(text, _MOST_LABEL_CELLS - 3) + "..."
+        self._task = self._progress.add_task(text, total=total_bytes)
         self._progress.start()
 
     def show(self, done_bytes: int) -> None:
@@ -97,9 +112,13 @@ def _renderable(part: Part, *, cuts: bool = False) -> RenderableType:
         return Text(printable(part), no_wrap=cuts, overflow="ellipsis" if cuts else "fold")
     header, *rows = part
     last = len(header) - 1
-    columns = [Column(name, no_wrap=number < last) for number, name in enumerate(header)]
+    columns = [
+        Column(name, no_wrap=number < last and name not in _ELASTIC)
+        for number, name in enumerate(header)
+    ]
     # The first one is an id or a name, of no use in part.
-    columns[0].min_width = max(len(row[0]) for row in part)
+    longest = max(cell_len(printable(row[0])) for row in part)
+    columns[0].min_width = min(longest, _MOST_KEPT_CELLS)
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     folds_last = not cuts and header[last] != _CUT
     for row in rows:

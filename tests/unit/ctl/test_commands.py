@@ -318,3 +318,4 @@ async def test_listing_loads_nothing_heavy() -> None:
     assert "sandboxd.ctl.commands.ls" in loaded
     others = {f"sandboxd.ctl.commands.{name}" for name in COMMANDS if name != "ls"}
     assert not loaded & {"asyncio", "pydantic", "aiohttp", "subprocess", "tempfile", *others}
+    assert not {"rich", "sandboxd.ctl.pretty"} & loaded

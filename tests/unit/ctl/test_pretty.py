@@ -104,3 +104,38 @@ def test_what_is_no_terminal_gets_plain_lines(screen: Screen) -> None:
         f"{row[0]}  ready  {row[2]}",
         "end",
     ]
+
+
+@pytest.mark.parametrize("word", ["K" * 500, "日本" * 100], ids=["long", "wide"])
+def test_a_long_field_hides_no_value(screen: Screen, word: str) -> None:
+    rows = [("state", "ready"), (f"metadata {word}", "v")]
+    plain = [CSI.sub("", line) for line in shown(screen, [("FIELD", "VALUE"), *rows])]
+    assert plain[0].split() == ["FIELD", "VALUE"]
+    assert plain[1].split() == ["state", "ready"]
+    assert plain[2].split()[-1] == "v"
+
+
+def test_a_long_name_hides_no_state(screen: Screen) -> None:
+    header = ("ID", "NAME", "STATE", "MEMORY", "AGE")
+    rows = [
+        ("a" * 12, "n" * 64, "suspended", "64 MiB", "3 s"),
+        ("b" * 12, "-", "ready", "?", "9 s"),
+    ]
+    plain = [CSI.sub("", line) for line in shown(screen, [header, *rows])]
+    assert tuple(plain[0].split()) == header
+    assert "suspended  64 MiB  3 s" in plain[1]
+    assert plain[2].split() == ["b" * 12, "-", "ready", "?", "9", "s"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_of_few_characters_shows_the_rest(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding=encoding, write_through=True)
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    with redirect_stdout(stream):
+        show.print_parts([[("ID", "COMMAND"), ("a" * 12, "日本" + "x" * 100)]])
+    assert b"a" * 12 + b"  ??xx" in written.getvalue()

@@ -70,6 +70,17 @@ def test_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
 
 
+def test_a_long_label_hides_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
+    assert list(counted([bytes(1 << 20)] * 4, "日" * 200, 4 << 20))
+    assert "日 ... " in screen.getvalue()
+    assert "4.0/4.0 MiB" in screen.getvalue()
+
+
 def test_what_is_over_soon_needs_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
