@@ -21,8 +21,8 @@ from rich.text import Text
 
 from sandboxd.ctl.show import Part, printable
 
-# The last column gives way where a table is too wide: it is folded, but for this one, which is cut.
-_CUT = "COMMAND"
+# The last column gives way where a table is too wide: these are folded, others cut.
+_FOLDED = {"HOW", "VALUE"}
 # So do those whose cells are as long as strangers want.
 _ELASTIC = {"NAME", "FIELD"}
 # Of the first column in any case: more than an id or a limit's name has.
@@ -120,7 +120,7 @@ def _renderable(part: Part, *, cuts: bool = False) -> RenderableType:
     longest = max(cell_len(printable(row[0])) for row in part)
     columns[0].min_width = min(longest, _MOST_KEPT_CELLS)
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    folds_last = not cuts and header[last] != _CUT
+    folds_last = not cuts and header[last] in _FOLDED
     for row in rows:
         table.add_row(
             *(

@@ -86,14 +86,18 @@ def test_top_without_a_terminal_says_what_else(daemon: Daemon) -> None:
     assert b"sandboxctl stats" in done.stderr
 
 
-def test_a_list_fits_the_terminal(daemon: Daemon, busy: Sandbox) -> None:
-    terminal = Terminal(daemon, "ps", "busy", cols=60)
-    terminal.wait_for("SANDBOX")
-    terminal.wait_for("RUNNING")
+@pytest.mark.parametrize("words", [["ps", "busy"], ["ls", "--name", "busy"]])
+def test_a_list_fits_the_terminal(daemon: Daemon, busy: Sandbox, words: list[str]) -> None:
+    terminal = Terminal(daemon, *words, cols=60)
+    terminal.wait_for("\n")
+    terminal.wait_for(busy.id)
     terminal.wait_for("\n")
     # Header and row took a line each.
     assert terminal.end() == 0
     assert terminal.screen.strip() == b""
+
+
+def test_what_is_no_terminal_gets_whole_lines(daemon: Daemon, busy: Sandbox) -> None:
     ran = stats(daemon, "busy")
     assert max(map(len, ran.stdout.splitlines())) > 60, "but not where there is none"
     assert "\x1b" not in ran.stdout
