@@ -148,7 +148,12 @@ def _read(database: sqlite3.Connection) -> Past | None:
     if known is None:
         return None
     counted = {(row[0], row[1]): [float(amount) for amount in json.loads(row[2])] for row in rows}
-    return Past(datetime.fromisoformat(known[0]), whole, counted)
+    if any(len(amounts) != len(GAINS) for amounts in counted.values()):
+        raise ValueError("amounts are not those of today")
+    times = [datetime.fromisoformat(known[0]), *(interval.begun for interval in whole)]
+    if any(time.tzinfo is None for time in times):
+        raise ValueError("a time has no zone")
+    return Past(times[0], whole, counted)
 
 
 def _dump(interval: Interval) -> str:

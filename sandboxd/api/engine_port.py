@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
 from sandboxd.engine.events import Events
-from sandboxd.engine.history import History
+from sandboxd.engine.history import Told
 from sandboxd.engine.life import Counters
 from sandboxd.engine.requests import (
     ExecutionRequest,
@@ -40,7 +40,7 @@ class Engine(Protocol):
         """What happened lately; `owner_uid` says who may see it."""
         ...
 
-    async def history(self) -> History:
+    async def history(self) -> Told:
         """What was used, ended and refused by the minute, until now."""
         ...
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.wire.history import HistoryAnswer, HistoryQuery
@@ -11,8 +13,10 @@ from sandboxd.wire.requests import Nothing
 
 async def get_history(call: Call[Nothing, HistoryQuery]) -> Reply:
     """What was used, how executions ended and what was refused, over time."""
-    history = await call.engine.history()
-    since, until = call.query.bounds(history.now())
-    return Reply(
-        200, HistoryAnswer.of(history.period(call.caller, since, until, call.query.points))
-    )
+    told = await call.engine.history()
+    since, until = call.query.bounds(told.now)
+
+    def answer() -> HistoryAnswer:
+        return HistoryAnswer.of(told.period(call.caller, since, until, call.query.points))
+
+    return Reply(200, await asyncio.to_thread(answer))

@@ -4,13 +4,14 @@ and kept over restarts.
 
 A minute that is over is handed out to be saved, together with what was counted until then of each
 running execution. So the next daemon counts what one used since, no more and no less; of a daemon
-that was killed its last minute is lost.
+that was killed its last minute, which was not saved yet, is lost.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sandboxd.model import Caller, Execution, SandboxUsage, Usage
@@ -21,6 +22,38 @@ INTERVAL_SECONDS = 60.0
 KEPT_INTERVALS = 1440
 _SPARE_COUNTS = 1000
 _Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The history at a moment. Nothing changes it any more, so that a thread may sum it up: a day
+    of many owners takes seconds."""
+
+    now: datetime
+    known_since: datetime
+    _intervals: list[Interval]
+
+    def period(self, caller: Caller, since: datetime, until: datetime, points: int) -> Period:
+        """What `caller` may see of the time from `since` until `until`, in at most so many points.
+
+        Points in which nothing happened are left out.
+        """
+        minutes = max(1.0, (until - since).total_seconds() / INTERVAL_SECONDS)
+        width = INTERVAL_SECONDS * -(-minutes // points)
+        found: dict[int, Sums] = {}
+        by_owner: dict[int, Sums] = {}
+        for interval in self._intervals:
+            last = interval.begun + timedelta(seconds=INTERVAL_SECONDS)
+            if last <= since or interval.begun >= until or since >= until:
+                continue
+            seen = [(u, s) for u, s in interval.by_owner.items() if caller.may_see(u)]
+            for uid, sums in seen:
+                by_owner.setdefault(uid, Sums()).add(sums, beside=False)
+            if seen:
+                place = max(0, int((interval.begun - since).total_seconds() // width))
+                found.setdefault(place, Sums()).add(_together(s for _, s in seen), beside=False)
+        dated = [(since + timedelta(seconds=n * width), sums) for n, sums in sorted(found.items())]
+        return Period(since, until, self.known_since, width, dated, by_owner)
 
 
 class History:
@@ -45,10 +78,6 @@ class History:
         """Nothing is known of the time before."""
         is_full = len(self._closed) == self._closed.maxlen
         return self._closed[0].begun if is_full else self._begun
-
-    def now(self) -> datetime:
-        """The wall clock."""
-        return self._clock.now()
 
     def restore(self, past: Past) -> None:
         """What an earlier daemon saved, before this one saw anything."""
@@ -77,6 +106,8 @@ class History:
         """An execution's start."""
         running = self._running.setdefault(owner_uid, set())
         running.add(_key(execution))
+        # Whatever the wall clock says of its age, nothing was used before.
+        self._counted.setdefault(_key(execution), (0.0,) * len(GAINS))
         self._now().owner(owner_uid).saw(len(running), None)
 
     def ended(self, owner_uid: int, execution: Execution) -> None:
@@ -114,28 +145,16 @@ class History:
             at_once = max(len(sizes), len(self._running[uid]))
             interval.owner(uid).saw(at_once, sum(told) if told else None)
 
-    def period(self, caller: Caller, since: datetime, until: datetime, points: int) -> Period:
-        """What `caller` may see of the time from `since` until `until`, in at most so many points.
-
-        Points in which nothing happened are left out.
-        """
+    def told(self) -> Told:
+        """All of it as it is now."""
         self._now()
-        minutes = max(1.0, (until - since).total_seconds() / INTERVAL_SECONDS)
-        width = INTERVAL_SECONDS * -(-minutes // points)
-        found: dict[int, Sums] = {}
-        by_owner: dict[int, Sums] = {}
-        for interval in (*self._closed, self._open):
-            last = interval.begun + timedelta(seconds=INTERVAL_SECONDS)
-            if last <= since or interval.begun >= until or since >= until:
-                continue
-            seen = [(u, s) for u, s in interval.by_owner.items() if caller.may_see(u)]
-            for uid, sums in seen:
-                by_owner.setdefault(uid, Sums()).add(sums, beside=False)
-            if seen:
-                place = max(0, int((interval.begun - since).total_seconds() // width))
-                found.setdefault(place, Sums()).add(_together(s for _, s in seen), beside=False)
-        dated = [(since + timedelta(seconds=n * width), sums) for n, sums in sorted(found.items())]
-        return Period(since, until, self.known_since, width, dated, by_owner)
+        begun = {uid: replace(sums) for uid, sums in self._open.by_owner.items()}
+        for sums in begun.values():
+            sums.ended, sums.refused = sums.ended.copy(), sums.refused.copy()
+        intervals = [*self._closed, Interval(self._open.begun, begun)]
+        now = self._clock.now()
+        # A clock that was set back since has it in the future.
+        return Told(now, min(self.known_since, now), intervals)
 
     def _forget_gone(self, running: set[_Key]) -> None:
         """Those that never got to a told end. Not at once: an end may be just about to be told."""
@@ -154,10 +173,8 @@ class History:
         if self._open.by_owner:
             self._closed.append(self._open)
             self._unsaved.append(self._open)
-            running = [key for keys in self._running.values() for key in keys]
-            self._counted_then = {
-                key: self._counted[key] for key in running if key in self._counted
-            }
+            # Those adopted that no look has told yet are in it, too.
+            self._counted_then = dict(self._counted)
         self._open = Interval(self._clock.now())
 
     def _count(self, sums: Sums, execution: Execution, used: Usage | SandboxUsage) -> None:

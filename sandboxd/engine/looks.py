@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.history import History
@@ -41,9 +40,13 @@ class Looks:
 
     async def close(self) -> None:
         """A last look; all of it is saved."""
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_LAST_LOOK_SECONDS):
                 await self._look()
+        except TimeoutError:
+            _log.warning("Cannot tell the history what runs: no answer")
+        except Exception:
+            _log.exception("Cannot tell the history what runs")
         self._context.life.history.close()
         await self._save()
 
@@ -77,7 +80,12 @@ class Looks:
         return history
 
     async def _used_by(self, live: LiveSandbox) -> list[tuple[int, Execution, SandboxUsage]]:
-        running = {one.execution.id: one.execution for one in live.running()}
+        # One that is not started yet may never be, and then has no end that would be told.
+        running = {
+            one.execution.id: one.execution
+            for one in live.running()
+            if one.execution.started_at is not None
+        }
         if live.is_over or not running:
             return []
         try:

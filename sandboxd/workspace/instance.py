@@ -54,6 +54,8 @@ def remove_directories(state_directory: str, runtime_directory: str) -> None:
         "lock",
         "instance",
         "draining",
+        "history.sqlite",
+        "history.sqlite-journal",
         "sandboxd.sock",
         "spawner.sock",
         "supervisor.sock",

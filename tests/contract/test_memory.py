@@ -92,7 +92,8 @@ def test_files_in_dev_shm_are_bounded(daemon: Daemon, create: Create) -> None:
     else:
         assert is_oom(ran, "sandbox")
     both = 'head -c 150M /dev/zero > /dev/shm/x; exec python3 -IS -c "$CODE"'
-    hold = "x = bytearray(150 << 20)\nx[::4096] = b'x' * len(x[::4096])\nprint('had both')"
+    # And has both for longer than a supervisor on a busy host needs to see it.
+    hold = "import time\nx = bytearray(150 << 20)\nx[::4096] = b'x' * len(x[::4096])\ntime.sleep(5)"
     ran = daemon.execute(made["id"], both, env={"CODE": hold})
     assert is_oom(ran, "sandbox")
 

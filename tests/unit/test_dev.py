@@ -337,6 +337,8 @@ class TestPackage:
             (["tests/system/test_oom.py::test_x"], []),
             (["tests/system/test_package.py", "-x"], [deb.NATIVE]),
             (["--suite", "bookworm"], [deb.BUNDLED]),
+            (["--suite=bookworm", "-x"], [deb.BUNDLED]),
+            (["-k", "bookworm"], [deb.NATIVE]),
         ],
     )
     def test_it_is_built_for_the_tests_that_install_it(

@@ -20,7 +20,9 @@ def render(report: Report) -> str:
     ended, refused = report.ended, report.refused
     lines = [f"{report.since:%Y-%m-%d %H:%M:%S} to {report.until:%Y-%m-%d %H:%M:%S} UTC"]
     if report.known_since > report.since:
-        lines.append(f"sums begin at {report.known_since:%Y-%m-%d %H:%M:%S}: the daemon's start")
+        lines.append(
+            f"sums begin at {report.known_since:%Y-%m-%d %H:%M:%S}: nothing is known before"
+        )
     lines += [
         "",
         f"executions ended   {ended.total()}, {report.running} running,"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from sandboxd.api.engine_port import Stream
 from sandboxd.engine.events import Events
-from sandboxd.engine.history import History
+from sandboxd.engine.history import History, Told
 from sandboxd.engine.life import Counters
 from sandboxd.engine.requests import (
     ExecutionRequest,
@@ -117,8 +117,8 @@ class FakeEngine:
     def monotonic(self) -> float:
         return float(self._ticks)
 
-    async def history(self) -> History:
-        return self.past
+    async def history(self) -> Told:
+        return self.past.told()
 
     def note_refusal(self, uid: int, code: str) -> None:
         self.past.refused(uid, code)

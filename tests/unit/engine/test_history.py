@@ -10,11 +10,11 @@ import pytest
 
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
-from sandboxd.engine.history import History
+from sandboxd.engine.history import History, Told
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.model import Caller, Command, Execution, ExecutionStatus, Outcome, SandboxUsage, Usage
-from sandboxd.sums import OTHERS, Period
+from sandboxd.sums import OTHERS, Past, Period
 from tests.unit.engine.fakes import World, make_context, make_engine
 from tests.unit.values import an_execution
 
@@ -27,9 +27,10 @@ def running(world: World, number: int = 0) -> Execution:
     return replace(an_execution(), id=f"{number:012}", created_at=world.now())
 
 
-def all_of(history: History, caller: Caller, points: int = 240) -> Period:
-    now = history.now()
-    return history.period(caller, now - HALF_A_DAY, now + timedelta(seconds=1), points)
+def all_of(history: History | Told, caller: Caller, points: int = 240) -> Period:
+    told = history.told() if isinstance(history, History) else history
+    now = told.now
+    return told.period(caller, now - HALF_A_DAY, now + timedelta(seconds=1), points)
 
 
 def ended(execution: Execution, cpu: float | None) -> Execution:
@@ -103,7 +104,8 @@ def test_minutes_are_told_apart_and_put_together() -> None:
     assert [at.second for at, _ in period.points] == [period.since.second] * 4
     [(_, sums)] = all_of(history, ADMIN, 1).points
     assert (sums.memory_bytes, sums.cpu_seconds, sums.executions) == (41, 4.0, 2)
-    later = history.period(ADMIN, history.now() - timedelta(seconds=90), history.now(), 10)
+    told = history.told()
+    later = told.period(ADMIN, told.now - timedelta(seconds=90), told.now, 10)
     assert sum(sums.ended["EXITED"] for _, sums in later.points) == 2
     assert all_of(history, ME).by_owner.keys() == {1000}
 
@@ -226,3 +228,58 @@ async def test_a_full_disk_is_told_once_and_nothing_is_lost(
     past = await context.past.load()
     assert past is not None
     assert sum(one.by_owner[1000].refused["INTERNAL"] for one in past.intervals) == 4
+
+
+def test_a_daemon_that_never_looked_hands_on_what_was_counted() -> None:
+    world = World()
+    history = History(world)
+    world.seconds += 1
+    one = running(world, 1)
+    history.started(1000, one)
+    history.look([(1000, one, SandboxUsage(cpu_seconds=10.0))])
+    world.seconds += 60
+    first = history.unsaved()
+    assert first is not None
+    second = restarted(world, history_of(world, first))
+    second.look([(1000, one, SandboxUsage(cpu_seconds=11.0))])
+    assert all_of(second, ME).by_owner[1000].cpu_seconds == 1.0
+
+
+def history_of(world: World, past: Past) -> History:
+    """Of a daemon that went on from `past` and could not look before its end."""
+    history = History(world)
+    history.restore(past)
+    history.refused(1000, "INTERNAL")
+    history.close()
+    return history
+
+
+def test_a_clock_that_steps_back_takes_nothing_away() -> None:
+    world = World()
+    history = History(world)
+    world.seconds += 1
+    one = replace(running(world, 1), created_at=history.known_since - timedelta(hours=1))
+    two = replace(one, id="b" * 12)
+    for execution in (one, two):
+        history.started(1000, execution)
+    history.ended(1000, ended(one, 5.0))
+    following = restarted_after(world, history)
+    following.look([(1000, two, SandboxUsage(cpu_seconds=3.0))])
+    assert all_of(following, ME).by_owner[1000].cpu_seconds == 5.0 + 3.0
+
+
+def restarted_after(world: World, history: History) -> History:
+    world.seconds += 60
+    return restarted(world, history)
+
+
+def test_what_was_told_stays_as_it_was() -> None:
+    """It is summed up in a thread, beside what goes on."""
+    world = World()
+    history = History(world)
+    history.refused(1000, "INTERNAL")
+    told = history.told()
+    history.refused(1000, "INTERNAL")
+    history.refused(1001, "INTERNAL")
+    found = told.period(ADMIN, told.now - HALF_A_DAY, told.now + timedelta(seconds=1), 1)
+    assert {uid: sums.refused["INTERNAL"] for uid, sums in found.by_owner.items()} == {1000: 1}
