@@ -48,8 +48,14 @@ TEST_LIBRARIES = (
 )
 # Program -> Debian package. Without bubblewrap a daemon of root's has no isolation level standard.
 RUN_PROGRAMS = {"bwrap": "bubblewrap"}
-# And for tests that stand up a bus or a repository of their own.
-TEST_PROGRAMS = {**RUN_PROGRAMS, "dbus-daemon": "dbus-daemon", "git": "git"}
+# And for tests that stand up a bus or a repository of their own, or type on a terminal.
+TEST_PROGRAMS = {
+    **RUN_PROGRAMS,
+    "dbus-daemon": "dbus-daemon",
+    "git": "git",
+    "groff": "groff-base",
+    "tmux": "tmux",
+}
 # Each set holds the ones before it: packaging/requirements-SET.txt adds to them.
 SETS = ("run", "test", "lint")
 # Linters come from the venv alone, so that they say the same everywhere.

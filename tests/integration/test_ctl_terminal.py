@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conftest import unmet
 from tests.contract.probes import eventually
 from tests.harness import ROOT, Daemon, running_daemon
 from tests.integration.terminal import END_SECONDS, Terminal
@@ -105,34 +106,34 @@ def test_without_a_terminal_none_is_given(daemon: Daemon) -> None:
     assert b"leave -t out" in done.stderr
 
 
-if shutil.which("tmux"):
+def test_by_tmux(daemon: Daemon) -> None:
+    if shutil.which("tmux") is None:
+        unmet("tmux (apt-get install tmux)")
+    socket, settings = str(daemon.runtime / "tmux"), daemon.runtime / "tmux.conf"
+    settings.write_text("set -g status off\n")
 
-    def test_by_tmux(daemon: Daemon) -> None:
-        socket, settings = str(daemon.runtime / "tmux"), daemon.runtime / "tmux.conf"
-        settings.write_text("set -g status off\n")
+    def tmux(*argv: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", socket, "-f", str(settings), *argv],
+            capture_output=True, text=True, timeout=END_SECONDS, check=True,
+        )  # fmt: skip
+        return done.stdout
 
-        def tmux(*argv: str) -> str:
-            done = subprocess.run(
-                ["tmux", "-S", socket, "-f", str(settings), *argv],
-                capture_output=True, text=True, timeout=END_SECONDS, check=True,
-            )  # fmt: skip
-            return done.stdout
+    def shown(text: str) -> None:
+        eventually(lambda: text in tmux("capture-pane", "-p"), END_SECONDS)
 
-        def shown(text: str) -> None:
-            eventually(lambda: text in tmux("capture-pane", "-p"), END_SECONDS)
-
-        inside = f"{sys.executable} -P -m sandboxd.ctl.main exec -it box -- env 'PS1=$ ' sh"
-        environment = [f"PYTHONPATH={ROOT}", f"SANDBOXD_SOCKET={daemon.socket}"]
-        tmux("new-session", "-d", "-x", "77", "-y", "22", "-e", environment[0],
-             "-e", environment[1], f"{inside}; echo ended: $?; sleep 60")  # fmt: skip
-        try:
-            shown("$")
-            tmux("send-keys", "stty size; echo $((6 * 7))", "Enter")
-            shown("\n22 77\n42\n")
-            tmux("resize-window", "-x", "66", "-y", "20")
-            tmux("send-keys", "until stty size | grep 66; do sleep 0.1; done", "Enter")
-            shown("\n20 66\n")
-            tmux("send-keys", "exit 3", "Enter")
-            shown("ended: 3")
-        finally:
-            tmux("kill-server")
+    inside = f"{sys.executable} -P -m sandboxd.ctl.main exec -it box -- env 'PS1=$ ' sh"
+    environment = [f"PYTHONPATH={ROOT}", f"SANDBOXD_SOCKET={daemon.socket}"]
+    tmux("new-session", "-d", "-x", "77", "-y", "22", "-e", environment[0],
+         "-e", environment[1], f"{inside}; echo ended: $?; sleep 60")  # fmt: skip
+    try:
+        shown("$")
+        tmux("send-keys", "stty size; echo $((6 * 7))", "Enter")
+        shown("\n22 77\n42\n")
+        tmux("resize-window", "-x", "66", "-y", "20")
+        tmux("send-keys", "until stty size | grep 66; do sleep 0.1; done", "Enter")
+        shown("\n20 66\n")
+        tmux("send-keys", "exit 3", "Enter")
+        shown("ended: 3")
+    finally:
+        tmux("kill-server")

@@ -253,8 +253,9 @@ class TestChoice:
         monkeypatch.setattr(bootstrap, "may_install_packages", lambda: is_root)
         monkeypatch.setattr(bootstrap, "apt_install", apt_install)
         bootstrap.find_test_programs()
-        assert installed == (["bubblewrap", "dbus-daemon", "git"] if is_root else [])
-        assert ("dbus-daemon, git cannot run" in capsys.readouterr().err) != is_root
+        packages = ["bubblewrap", "dbus-daemon", "git", "groff-base", "tmux"]
+        assert installed == (packages if is_root else [])
+        assert ("tmux cannot run" in capsys.readouterr().err) != is_root
         installed.clear()
         bootstrap.find_run_programs()
         assert installed == (["bubblewrap"] if is_root else [])

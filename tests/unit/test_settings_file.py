@@ -15,6 +15,7 @@ import pytest
 
 from sandboxd import config
 from sandboxd.api.table import ROUTES
+from tests.conftest import unmet
 
 CONTENT = manual.SETTINGS.read_text()
 SECTIONS = manual.settings(CONTENT)[1]
@@ -68,9 +69,10 @@ def test_the_manual_has_every_setting_option_and_route() -> None:
         assert f"{route.method} {route.path}\\fR\n" in pages["man/man7/sandboxd-api.7"]
 
 
-@pytest.mark.skipif(not shutil.which("groff"), reason="checked where groff is installed")
 @pytest.mark.parametrize("name", manual.pages())
 def test_groff_takes_the_pages(name: str) -> None:
+    if shutil.which("groff") is None:
+        unmet("groff (apt-get install groff-base)")
     command = ["groff", "-man", "-Tutf8", "-wall", "-z"]
     page = manual.pages()[name]
     done = subprocess.run(command, input=page, capture_output=True, text=True, check=True)

@@ -14,6 +14,7 @@ import pytest
 from sandboxd.ctl.main import COMMANDS
 from sandboxd.ctl.reference.__main__ import files
 from sandboxd.ctl.reference.describe import describe
+from tests.conftest import unmet
 
 SCRIPTS = {
     "bash": "bash-completion/completions/sandboxctl",
@@ -79,8 +80,9 @@ def test_shells_can_parse_theirs(tmp_path: Path, shell: str) -> None:
     subprocess.run([shell, "-n", str(script)], check=True, capture_output=True)
 
 
-@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here")
 def test_groff_has_nothing_to_say() -> None:
+    if shutil.which("groff") is None:
+        unmet("groff (apt-get install groff-base)")
     for name, text in files().items():
         if name.startswith("man/"):
             done = subprocess.run(
