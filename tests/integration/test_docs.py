@@ -18,7 +18,8 @@ import pytest
 
 from tests.harness import ROOT, running_daemon
 
-pytestmark = pytest.mark.timeout(300)
+# An emulated machine takes some minutes for each page.
+pytestmark = pytest.mark.timeout(900)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 MARK = "--- end of block ---"
@@ -82,7 +83,7 @@ def test_the_tutorial_as_it_is_written() -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX")}
         done = subprocess.run(
             ["bash", "-c", "\n".join(script)], cwd=ROOT, env=environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=800,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         assert not Path(own["/run/sandboxd-tutorial"], "sandboxd.sock").exists()
