@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandboxd.model import Caller, Execution, SandboxUsage, Usage
@@ -148,9 +148,7 @@ class History:
     def told(self) -> Told:
         """All of it as it is now."""
         self._now()
-        begun = {uid: replace(sums) for uid, sums in self._open.by_owner.items()}
-        for sums in begun.values():
-            sums.ended, sums.refused = sums.ended.copy(), sums.refused.copy()
+        begun = {uid: _together([sums]) for uid, sums in self._open.by_owner.items()}
         intervals = [*self._closed, Interval(self._open.begun, begun)]
         now = self._clock.now()
         # A clock that was set back since has it in the future.
