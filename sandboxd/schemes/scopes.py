@@ -51,9 +51,8 @@ class Scopes:
         """
         try:
             await self._start(place, unit, limits, shim, description)
-            if is_dead(shim.pidfd):
-                # systemd starts a scope around a dead process as well, and never collects it.
-                raise SchemeError(f"cannot place {unit}: its shim ended", details={"unit": unit})
+            # systemd starts a scope around a dead process as well, and never collects it.
+            _check_alive(unit, shim)
             if not is_in(shim.pid, unit):
                 raise SchemeError(
                     f"cannot place {unit}: systemd reports it started, but the shim is not in it",
@@ -107,6 +106,8 @@ class Scopes:
         )  # fmt: skip
         fds = [shim.pidfd] if features.pidfds else []
         for attempt in range(1, _ATTEMPTS + 1):
+            # Without pidfds systemd knows the process by its number, which may be another's then.
+            _check_alive(unit, shim)
             try:
                 await self._manager.start_transient(unit, asked, fds=fds)
             except (BusUnavailable, OperationTimedOut):
@@ -168,6 +169,11 @@ def wall_lacks(place: Place, unit: str) -> list[str]:
         elif found == 0:
             lacks.append(f"{name}: systemd attached none (a kernel without cgroup BPF?)")
     return list(dict.fromkeys(lacks))
+
+
+def _check_alive(unit: str, shim: Shim) -> None:
+    if is_dead(shim.pidfd):
+        raise SchemeError(f"cannot place {unit}: its shim ended", details={"unit": unit})
 
 
 def is_dead(pidfd: int) -> bool:

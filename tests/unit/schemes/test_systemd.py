@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -58,16 +59,34 @@ ONE, TWO = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 
 
 class LiveShim:
-    def __init__(self) -> None:
-        self.pid = os.getpid()
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
         self.pidfd = os.pidfd_open(self.pid)
 
 
 @pytest.fixture
 def shim() -> Iterator[Shim]:
-    live = LiveShim()
+    live = LiveShim(os.getpid())
     yield cast("Shim", live)
     os.close(live.pidfd)
+
+
+class MortalShim(LiveShim):
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(process.pid)
+        self._process = process
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def mortal() -> Iterator[MortalShim]:
+    shim = MortalShim(subprocess.Popen(["sleep", "600"]))
+    yield shim
+    shim.end()
+    os.close(shim.pidfd)
 
 
 @pytest.fixture
@@ -212,6 +231,40 @@ async def test_execution_without_a_limit_in_force_is_not_placed(
         await scheme.place(box, execution(), shim)
     assert scheme.execution_unit(ONE, "eeeeeeeeeeee") not in manager.units
     assert manager.text(scheme.sandbox_unit(ONE), "pids.max") == "21"
+
+
+async def test_systemd_is_not_asked_to_place_a_shim_that_ended(
+    manager: FakeManager, tmp_path: Path, mortal: MortalShim
+) -> None:
+    # Before systemd 255 a scope takes numbers of processes, and this one may be another's by now.
+    manager.version_number = 252
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    mortal.end()
+    with pytest.raises(SchemeError, match="its shim ended"):
+        await scheme.place(box, run, cast("Shim", mortal))
+    assert ("start", scheme.execution_unit(ONE, run.id)) not in manager.log
+
+
+async def test_a_shim_that_ends_while_it_is_placed_leaves_no_scope(
+    manager: FakeManager, tmp_path: Path, mortal: MortalShim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    start = manager.start_transient
+
+    async def start_and_kill(unit: str, *arguments: object, **more: object) -> None:
+        await start(unit, *arguments, **more)  # type: ignore[arg-type]
+        mortal.end()
+
+    monkeypatch.setattr(manager, "start_transient", start_and_kill)
+    with pytest.raises(SchemeError, match="its shim ended"):
+        await scheme.place(box, run, cast("Shim", mortal))
+    scope = scheme.execution_unit(ONE, run.id)
+    assert ("start", scope) in manager.log
+    assert scope not in manager.units
 
 
 async def test_lost_answer_of_a_start_that_happened(
