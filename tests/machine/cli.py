@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-from . import accelerator, image, recipe, session
+from . import accelerator, image, recipe, runs, session
 from .channel import DeadlinePassed
 from .host import MachineError, say
 from .machine import Machine
@@ -18,30 +18,6 @@ EXIT_TIMEOUT = 98
 EXIT_MACHINE = 99
 ROOT = Path(__file__).resolve().parents[2]
 TEST_ENVIRONMENT = {"SANDBOXD_TEST_STRICT": "1"}
-# An emulated machine is slow: what guards against a hang must not end what only takes its time.
-PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=400"]
-PYTEST += ["--durations=20", "--durations-min=10"]
-# With daemons and file systems of their own.
-TEST_BESIDE = [
-    f"tests/system/test_{name}.py"
-    for name in ("chaos", "disk_limits", "flat", "io_devices", "own_disks", "roots")
-]
-# Suite -> name of the report -> what runs. First, alone, what spoils the host: it restarts systemd
-# and the bus and sets the clock. Then the contract over systemd and what the documentation tells
-# people to do, two tests at a time; the other scheme is tested where it is at home, and so are the
-# escapes at the levels that every host has.
-# On Debian 12, the life of the package that is for it.
-TEST_RUNS = {
-    "trixie": {
-        "system": ["tests/system", *(f"--ignore={path}" for path in TEST_BESIDE)],
-        "contract": [
-            "tests/contract", "tests/unit/systemd", "tests/integration/test_docs.py", *TEST_BESIDE,
-            "-n", "2", "--dist", "worksteal",
-            "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
-        ],
-    },
-    "bookworm": {"package": ["tests/system/test_package.py"]},
-}  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,9 +108,9 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
 def _add_suite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite",
-        choices=list(recipe.PACKAGES),
+        choices=list(recipe.SUITES),
         default=recipe.SUITE,
-        help=f"Debian's release (default: {recipe.SUITE})",
+        help=f"the release (default: {recipe.SUITE})",
     )
 
 
@@ -196,11 +172,7 @@ def _run(options: argparse.Namespace) -> int:
 def _test(options: argparse.Namespace) -> int:
     given = options.pytest_arguments
     named = any((options.source / each.partition("::")[0]).exists() for each in given)
-    runs = {"named": []} if named else TEST_RUNS[options.suite]
-    commands = [
-        [*PYTEST, f"--junit-xml={recipe.OUTPUT_DIRECTORY}/{name}.xml", *own, *given]
-        for name, own in runs.items()
-    ]
+    commands = runs.commands(options.suite, given, named=named)
     statuses = session.run(_job(options, commands, TEST_ENVIRONMENT))
     # What -k chose may all be in one of the runs.
     failed = [status for status in statuses if status not in {0, EXIT_NO_TESTS}]

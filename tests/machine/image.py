@@ -71,7 +71,7 @@ def recipe_hash(suite: str) -> str:
 def others() -> list[Path]:
     """Return the cache's images and emulators that this checkout's recipe does not use."""
     cache = cache_directory()
-    current = [Image(cache / f"image-{recipe_hash(suite)}") for suite in recipe.PACKAGES]
+    current = [Image(cache / f"image-{recipe_hash(suite)}") for suite in recipe.SUITES]
     used = {path for one in current for path in (one.directory, one.emulator.directory)}
     found = [*cache.glob("image-*"), *cache.glob("emulator-*")]
     return sorted(path for path in found if path not in used)
@@ -83,13 +83,15 @@ def _build(image: Image, suite: str, cache: Path) -> None:
             "cannot build the image: making a root file system needs root",
             hint=f"run: sudo SANDBOXD_MACHINE_CACHE={cache} python3 -m tests.machine build",
         )
-    say(f"building the image from Debian {suite} (once per recipe, about two minutes)")
+    say(f"building the image of {suite} (once per recipe, about two minutes)")
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as work:
         root, made = Path(work, "root"), Path(work, "image")
         made.mkdir()
         with Path(work, "log").open("w+") as log:
             (made / "emulator").symlink_to(emulator.ensure(cache, log.fileno()))
-            run(_mmdebstrap(suite, root), log.fileno(), environment={**os.environ, "INITRD": "No"})
+            keyring = _keyring(suite, Path(work), log.fileno())
+            bootstrap = _mmdebstrap(suite, root, keyring)
+            run(bootstrap, log.fileno(), environment={**os.environ, "INITRD": "No"})
             _add_files(root)
             release = next((root / "usr/lib/modules").iterdir()).name
             _extract_kernel(root / f"boot/vmlinuz-{release}", made / "kernel", log.fileno())
@@ -101,15 +103,32 @@ def _build(image: Image, suite: str, cache: Path) -> None:
     say(f"image is {image.directory}")
 
 
-def _mmdebstrap(suite: str, root: Path) -> list[str]:
-    left_out = [f"--dpkgopt=path-exclude={path}" for path in recipe.PATHS_LEFT_OUT]
+def _keyring(suite: str, work: Path, log: int) -> Path | None:
+    """The keys of an archive that is not Debian's, from a package of Debian's."""
+    package = recipe.SUITES[suite].keyring
+    if package is None:
+        return None
+    tree = work / "keyring"
+    options = ["--mode=root", "--variant=extract", "--format=directory", f"--include={package}"]
+    run(["mmdebstrap", *options, recipe.SUITE, os.fspath(tree)], log)
+    return tree / "usr/share/keyrings"
+
+
+def _mmdebstrap(suite: str, root: Path, keyring: Path | None) -> list[str]:
+    wanted = recipe.SUITES[suite]
+    options = [f"--dpkgopt=path-exclude={path}" for path in recipe.PATHS_LEFT_OUT]
+    if keyring:
+        options.append(f"--keyring={keyring}")
+    if wanted.hook:
+        options.append(f"--customize-hook={wanted.hook}")
     return [
         "mmdebstrap",
         "--mode=root",
         "--variant=apt",
         "--format=directory",
-        *left_out,
-        f"--include={','.join(recipe.PACKAGES[suite])}",
+        *options,
+        f"--components={wanted.components}",
+        f"--include={','.join(wanted.packages)}",
         suite,
         os.fspath(root),
     ]

@@ -8,7 +8,9 @@ seconds to unpack. Format: cpio "newc", kernel Documentation/driver-api/early-us
 from __future__ import annotations
 
 import lzma
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 from . import recipe
@@ -68,5 +70,10 @@ def _name(path: str) -> str:
 
 
 def _module(path: Path) -> bytes:
-    content = path.read_bytes()
-    return lzma.decompress(content) if path.suffix == ".xz" else content
+    """A module's content. Debian packs modules by xz, Ubuntu by zstd."""
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        unpack = ["zstd", "-d", "-q", "-c", os.fspath(path)]
+        return subprocess.run(unpack, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    return path.read_bytes()

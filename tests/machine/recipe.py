@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A release to boot; `keyring` is the package of the default suite that has its archive's keys,
+    `hook` a shell command of mmdebstrap's, with the root in $1, after the packages are there."""
+
+    packages: tuple[str, ...]
+    components: str = "main"
+    keyring: str | None = None
+    hook: str | None = None
+
+
 SUITE = "trixie"  # the default, and where the emulator is from
-KERNEL_PACKAGE = "linux-image-cloud-amd64"
 _ANY_PACKAGES = (
-    KERNEL_PACKAGE,
     "systemd",
     "systemd-sysv",
     "udev",
@@ -31,20 +43,32 @@ _ANY_PACKAGES = (
     "init-system-helpers",
     "busybox-static",  # the initial RAM disk's only program
 )
-# Debian 12's libraries are older than sandboxd needs: its package there brings its own.
-PACKAGES = {
-    "trixie": (
-        *_ANY_PACKAGES,
-        "python3-dbus-fast",
-        "python3-pystemd",
-        "python3-pydantic",
-        "python3-jinja2",
-        "python3-aiohttp",
-        "python3-rich",
-        "apparmor",  # the parser of the package's profile
-        "autopkgtest",
+SUITES = {
+    "trixie": Suite(
+        (
+            *_ANY_PACKAGES,
+            "linux-image-cloud-amd64",
+            "python3-dbus-fast",
+            "python3-pystemd",
+            "python3-pydantic",
+            "python3-jinja2",
+            "python3-aiohttp",
+            "python3-rich",
+            "apparmor",
+            "autopkgtest",
+            "dpkg-dev",  # autopkgtest reads debian/control with it
+        )
     ),
-    "bookworm": _ANY_PACKAGES,
+    # Libraries older than sandboxd needs: its package brings its own.
+    "bookworm": Suite((*_ANY_PACKAGES, "linux-image-cloud-amd64")),
+    "noble": Suite(
+        (*_ANY_PACKAGES, "linux-image-virtual", "apparmor"),
+        components="main,universe",
+        keyring="ubuntu-keyring",
+        # With the formats of quotas; the packages that depend on them want all firmware, too.
+        hook='chroot "$1" apt-get install --yes --no-install-recommends '
+        '"linux-modules-extra-$(ls "$1/usr/lib/modules")"',
+    ),
 }
 PATHS_LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 

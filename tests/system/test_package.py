@@ -85,9 +85,10 @@ def scopes() -> set[str]:
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """The one that is for this release of Debian."""
-    is_old = platform.freedesktop_os_release().get("VERSION_ID") == "12"
-    name, option = ("*~bundled_*", " --bundled") if is_old else ("*_all", "")
+    """The one that is for this release."""
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    is_bundled = release in {"bookworm", "noble"}
+    name, option = ("*~bundled_*", " --bundled") if is_bundled else ("*_all", "")
     built = sorted((ROOT / "build/deb").glob(f"sandboxd_{name}.deb"))
     if len(built) != 1:
         unmet(f"the Debian package in build/deb (./dev deb{option} builds it)")

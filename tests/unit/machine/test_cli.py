@@ -50,9 +50,19 @@ def test_a_suite_has_runs_of_its_own(job: list[session.Job]) -> None:
     cli.main(["test"])
     cli.main(["test", "--suite", "bookworm"])
     assert [one.suite for one in job] == ["trixie", "bookworm"]
-    [command] = job[1].commands
-    assert command[-1] == "tests/system/test_package.py"
-    assert len(job[0].commands) == 2
+    assert [len(one.commands) for one in job] == [2, 2]
+    package, _ = job[1].commands
+    assert package[-1] == "tests/system/test_package.py"
+
+
+def test_the_packages_libraries_are_there_for_any_test_that_needs_them(
+    job: list[session.Job],
+) -> None:
+    for suite in ("noble", "trixie"):
+        cli.main(["test", "--suite", suite, "tests/unit/machine/test_cli.py"])
+    older, newer = (one.commands[0] for one in job)
+    assert (older[0], newer[0]) == ("sh", "python3")
+    assert older[-len(newer) :] == newer
 
 
 def test_each_suite_has_an_image_of_its_own() -> None:

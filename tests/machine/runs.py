@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `test` runs in a machine of each suite."""
+
+from __future__ import annotations
+
+from .recipe import OUTPUT_DIRECTORY
+
+# An emulated machine is slow: what guards against a hang must not end what only takes its time.
+_PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=400"]
+_PYTEST += ["--durations=20", "--durations-min=10"]
+_TWO_AT_A_TIME = ["-n", "2", "--dist", "worksteal"]
+# With daemons and file systems of their own.
+_BESIDE = [
+    f"tests/system/test_{name}.py"
+    for name in ("chaos", "disk_limits", "flat", "io_devices", "own_disks", "roots")
+]
+# Where the package brings its libraries: its life, and the contract.
+_OLDER = {
+    "package": ["tests/system/test_package.py"],
+    "contract": [*_TWO_AT_A_TIME, "tests/contract", "tests/unit/systemd", "-k", "not rlimit"],
+}
+# Suite -> name of the report -> arguments. First, alone, what spoils the host: it restarts systemd
+# and the bus and sets the clock. Then the contract over systemd and what the documentation tells
+# people to do, two tests at a time; the other scheme is tested where it is at home, and so are the
+# escapes at the levels that every host has.
+_RUNS = {
+    "trixie": {
+        "system": ["tests/system", *(f"--ignore={path}" for path in _BESIDE)],
+        "contract": [
+            *_TWO_AT_A_TIME,
+            "tests/contract", "tests/unit/systemd", "tests/integration/test_docs.py", *_BESIDE,
+            "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
+        ],
+    },
+    "bookworm": _OLDER,
+    "noble": _OLDER,
+}  # fmt: skip
+# The suite's own libraries are too old for the checkout: it runs with the package's.
+_LIBRARIES = r"""
+python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+dpkg-deb --extract build/deb/sandboxd_*~bundled_*.deb /opt/bundled
+echo "/opt/bundled/usr/lib/sandboxd/lib/$python/site-packages" \
+    > "/usr/local/lib/$python/dist-packages/bundled.pth"
+exec "$@"
+"""
+
+
+def commands(suite: str, given: list[str], *, named: bool) -> list[list[str]]:
+    """Each of the suite's runs with pytest's arguments `given`; a single one if they name tests."""
+    runs = {"named": []} if named else _RUNS[suite]
+    needed = ["sh", "-euc", _LIBRARIES, "sh"] if _RUNS[suite] is _OLDER else []
+    return [
+        [*needed, *_PYTEST, f"--junit-xml={OUTPUT_DIRECTORY}/{name}.xml", *own, *given]
+        for name, own in runs.items()
+    ]
