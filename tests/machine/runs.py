@@ -8,7 +8,6 @@ from .recipe import OUTPUT_DIRECTORY
 # An emulated machine is slow: what guards against a hang must not end what only takes its time.
 _PYTEST = ["python3", "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=400"]
 _PYTEST += ["--durations=20", "--durations-min=10"]
-_TWO_AT_A_TIME = ["-n", "2", "--dist", "worksteal"]
 # With daemons and file systems of their own.
 _BESIDE = [
     f"tests/system/test_{name}.py"
@@ -17,7 +16,8 @@ _BESIDE = [
 # Where the package brings its libraries: its life, and the contract.
 _OLDER = {
     "package": ["tests/system/test_package.py"],
-    "contract": [*_TWO_AT_A_TIME, "tests/contract", "tests/unit/systemd", "-k", "not rlimit"],
+    # Debian 12's pytest-xdist (3.1) does not know worksteal.
+    "contract": ["tests/contract", "tests/unit/systemd", "-n", "2", "-k", "not rlimit"],
 }
 # Suite -> name of the report -> arguments. First, alone, what spoils the host: it restarts systemd
 # and the bus and sets the clock. Then the contract over systemd and what the documentation tells
@@ -27,8 +27,8 @@ _RUNS = {
     "trixie": {
         "system": ["tests/system", *(f"--ignore={path}" for path in _BESIDE)],
         "contract": [
-            *_TWO_AT_A_TIME,
             "tests/contract", "tests/unit/systemd", "tests/integration/test_docs.py", *_BESIDE,
+            "-n", "2", "--dist", "worksteal",
             "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
         ],
     },

@@ -339,6 +339,8 @@ class TestPackage:
             (["tests/system/test_package.py", "-x"], [deb.NATIVE]),
             (["--suite", "bookworm"], [deb.BUNDLED]),
             (["--suite=bookworm", "-x"], [deb.BUNDLED]),
+            # Its libraries are what tests run with there.
+            (["--suite", "noble", "tests/contract"], [deb.BUNDLED]),
             (["-k", "bookworm"], [deb.NATIVE]),
         ],
     )
