@@ -64,7 +64,7 @@ _M_ARENA_MAX = -8
 
 
 class SystemClock:
-    """Fits ports.Clock."""
+    """Fits ports.host.Clock."""
 
     def now(self) -> datetime:
         """The wall clock, UTC."""

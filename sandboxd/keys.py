@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sandboxd.errors import HostDiskFull, QuotaExceeded
-from sandboxd.ports import KeptKey
+from sandboxd.ports.store import KeptKey
 
 _log = logging.getLogger(__name__)
 KEPT_SECONDS = 600.0

@@ -11,7 +11,7 @@ from sandboxd.errors import ConfigError
 
 Record = dict[str, Any]
 VERSION = 2
-# Seconds on the clock of ports.Clock.monotonic; the store carries them over a reboot.
+# Seconds on the clock of ports.host.Clock.monotonic; the store carries them over a reboot.
 STAMPS = ("expires_monotonic", "used_monotonic", "released_monotonic", "finished_monotonic")
 
 

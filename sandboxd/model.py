@@ -314,7 +314,7 @@ class Sandbox:
     state: SandboxState = SandboxState.READY
     unit: str | None = None
     expires_at: datetime | None = None
-    # On the clock of ports.Clock.monotonic: steps of the wall clock do not move it.
+    # On the clock of ports.host.Clock.monotonic: steps of the wall clock do not move it.
     expires_monotonic: float | None = None
     used_monotonic: float = 0.0
     released_monotonic: float = 0.0
@@ -356,7 +356,7 @@ class Execution:
     unkillable: bool = False
     failure: str | None = None
     request_id: str | None = None
-    # On the clock of ports.Clock.monotonic.
+    # On the clock of ports.host.Clock.monotonic.
     finished_monotonic: float = 0.0
 
     @property

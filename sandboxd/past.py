@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history in <state-dir>/history.sqlite; fits ports.PastStore.
+"""The history in <state-dir>/history.sqlite; fits ports.store.PastStore.
 
 SQLite, since an interval and what was counted until its end have to be there both or not at all
 whatever kills the daemon, and since rows that go make room for new ones: the file stops growing.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of sandboxes and executions on disk; fits ports.Store.
+"""Records of sandboxes and executions on disk; fits ports.store.Store.
 
 One JSON file each, beside what it describes: {"version": 2, "saved": {"boot", "monotonic", "wall"},
 "value": ...}, written to a temporary name and renamed. What an older sandboxd wrote is migrated on
@@ -28,7 +28,7 @@ from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.migrations import STAMPS, VERSION, Record, migrate
 from sandboxd.model import Execution, Sandbox
 from sandboxd.names import is_id
-from sandboxd.ports import Clock
+from sandboxd.ports.host import Clock
 
 _log = logging.getLogger(__name__)
 _SANDBOX_FILE = "sandbox.json"

@@ -18,8 +18,8 @@ from sandboxd.engine.requests import (
     SandboxReport,
     SandboxRequest,
 )
-from sandboxd.file_ports import SandboxFiles
 from sandboxd.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
+from sandboxd.ports.files import SandboxFiles
 
 Stream = Literal["stdout", "stderr"]
 

@@ -14,7 +14,7 @@ from sandboxd.api.routes import Call
 from sandboxd.api.sending import asked_range, received_pieces, send_pieces
 from sandboxd.entries import Entry, EntryKind, clean_path, shown
 from sandboxd.errors import FileConflict, InvalidRequest, SandboxdError
-from sandboxd.file_ports import ArchiveReader, FileReader
+from sandboxd.ports.files import ArchiveReader, FileReader
 from sandboxd.wire.files import ChangeQuery, DirectoryAnswer, ListQuery, WriteQuery
 from sandboxd.wire.requests import Nothing
 

@@ -24,7 +24,7 @@ from sandboxd.api.responses import Sent, send_error
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
 from sandboxd.model import Caller
-from sandboxd.ports import KeptKey
+from sandboxd.ports.store import KeptKey
 
 logger = logging.getLogger(__name__)
 HEADER = "Idempotency-Key"

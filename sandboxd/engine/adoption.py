@@ -21,7 +21,7 @@ from sandboxd.model import (
     SandboxState,
 )
 from sandboxd.outcome import lost
-from sandboxd.ports import Shim
+from sandboxd.ports.launch import Shim
 
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 10.0

@@ -15,7 +15,11 @@ from sandboxd.engine.registry import Registry
 from sandboxd.levels import Offers
 from sandboxd.model import Enforcement, Limits
 from sandboxd.policy import LimitPolicy
-from sandboxd.ports import Clock, Launcher, PastStore, Roots, Scheme, Store, Uids, Workspaces
+from sandboxd.ports.host import Clock, Uids
+from sandboxd.ports.launch import Launcher
+from sandboxd.ports.scheme import Roots, Scheme
+from sandboxd.ports.store import PastStore, Store
+from sandboxd.ports.workspaces import Workspaces
 
 _log = logging.getLogger(__name__)
 

@@ -31,7 +31,6 @@ from sandboxd.engine.requests import (
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import OperationTimedOut
-from sandboxd.file_ports import SandboxFiles
 from sandboxd.model import (
     Caller,
     ErrorCode,
@@ -43,6 +42,7 @@ from sandboxd.model import (
     TerminalSize,
 )
 from sandboxd.outcome import with_ended
+from sandboxd.ports.files import SandboxFiles
 
 _log = logging.getLogger(__name__)
 

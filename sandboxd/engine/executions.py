@@ -35,7 +35,7 @@ from sandboxd.model import (
 )
 from sandboxd.names import new_id
 from sandboxd.outcome import Facts, decide, killed, lost, timed_out, usage
-from sandboxd.ports import LaunchRequest, Shim
+from sandboxd.ports.launch import LaunchRequest, Shim
 
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 2.0

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import DiskQuotaExceeded, HostDiskFull, QuotaExceeded, SandboxReleased
-from sandboxd.file_ports import SandboxFiles
+from sandboxd.ports.files import SandboxFiles
 
 _MAX_USES = 64
 

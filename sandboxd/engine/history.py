@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandboxd.model import Caller, Execution, SandboxUsage, Usage
-from sandboxd.ports import Clock
+from sandboxd.ports.host import Clock
 from sandboxd.sums import GAINS, Counted, Interval, Past, Period, Sums
 
 INTERVAL_SECONDS = 60.0

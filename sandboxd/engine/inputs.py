@@ -11,7 +11,7 @@ from sandboxd.engine.registry import LiveExecution
 from sandboxd.engine.requests import Progress
 from sandboxd.errors import ExecutionFinished, InvalidRequest, StdinClosed
 from sandboxd.model import TerminalSize
-from sandboxd.ports import Input, Shim
+from sandboxd.ports.launch import Input, Shim
 
 # How long after its input broke an execution may take to be known as ended.
 _END_SECONDS = 1.0

@@ -11,7 +11,7 @@ from sandboxd.engine.events import Event, Events
 from sandboxd.engine.history import History
 from sandboxd.logs import ASKED, about
 from sandboxd.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
-from sandboxd.ports import Clock
+from sandboxd.ports.host import Clock
 
 _log = logging.getLogger(__name__)
 _MAX_LOGGED_CHARACTERS = 4096

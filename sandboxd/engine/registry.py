@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, ErrorCode, Execution, Sandbox, SandboxState
 from sandboxd.policy import Budget, CallerQuota
-from sandboxd.ports import Clock, Shim
+from sandboxd.ports.host import Clock
+from sandboxd.ports.launch import Shim
 
 _OVER = (SandboxState.RELEASED, SandboxState.FAILED)
 

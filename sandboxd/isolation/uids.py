@@ -25,7 +25,7 @@ _TRIES = 256
 
 
 class UidRange:
-    """Takes uids from a range; fits ports.Uids."""
+    """Takes uids from a range; fits ports.host.Uids."""
 
     def __init__(
         self,

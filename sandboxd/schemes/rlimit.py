@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rlimit scheme: hosts without systemd or unified cgroups. Fits ports.Scheme.
+"""The rlimit scheme: hosts without systemd or unified cgroups. Fits ports.scheme.Scheme.
 
 A supervisor (supervisor/) holds the sums: it is told of every sandbox and execution by files and a
 doorbell, before the command runs. Plain rlimits stand behind it.
@@ -24,7 +24,7 @@ from sandboxd.model import (
     SandboxUsage,
     SchemeName,
 )
-from sandboxd.ports import Shim
+from sandboxd.ports.launch import Shim
 from sandboxd.schemes import common, supervised
 from sandboxd.schemes.supervised import Powers
 from sandboxd.spawn.records import process_start_time

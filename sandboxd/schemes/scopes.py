@@ -20,7 +20,7 @@ from sandboxd.errors import (
     SchemeError,
 )
 from sandboxd.model import Limits
-from sandboxd.ports import Shim
+from sandboxd.ports.launch import Shim
 from sandboxd.schemes.places import Place, change, expected, quietly, verify
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager

@@ -31,7 +31,7 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.names import UnitNames
-from sandboxd.ports import Shim
+from sandboxd.ports.launch import Shim
 from sandboxd.schemes import common
 from sandboxd.schemes.places import Place, quietly
 from sandboxd.schemes.scopes import Scopes, wall_lacks

@@ -19,7 +19,7 @@ from typing import Any
 from sandboxd.errors import InternalError, host_lacks
 from sandboxd.names import new_id
 from sandboxd.outcome import Facts
-from sandboxd.ports import LaunchRequest
+from sandboxd.ports.launch import LaunchRequest
 from sandboxd.spawn import records, reports
 from sandboxd.spawn.connection import Answer, SpawnerConnection, SpawnerUnreachable
 from sandboxd.spawn.link import ShimLink
@@ -58,7 +58,7 @@ async def start_spawner_process(socket_path: str) -> None:
 
 
 class SpawnerClient:
-    """Asks one spawner for shims; fits ports.Launcher.
+    """Asks one spawner for shims; fits ports.launch.Launcher.
 
     start: makes a spawner listen on the path it is given.
     """

@@ -22,7 +22,7 @@ _CC = 6
 
 
 class InputPipe:
-    """Fits ports.Input."""
+    """Fits ports.launch.Input."""
 
     def __init__(self, fd: int, *, is_terminal: bool) -> None:
         self._fd = fd

@@ -37,7 +37,7 @@ _Answer = tuple[dict[str, Any], list[int]]
 
 
 class ShimLink:
-    """One shim; fits ports.Shim."""
+    """One shim; fits ports.launch.Shim."""
 
     def __init__(
         self,

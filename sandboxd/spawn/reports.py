@@ -12,7 +12,7 @@ from sandboxd.isolation import disks, pins, seccomp
 from sandboxd.model import Isolation, Limits, OutputSummary
 from sandboxd.outcome import Facts
 from sandboxd.pidfd import open_pidfd
-from sandboxd.ports import LaunchRequest
+from sandboxd.ports.launch import LaunchRequest
 from sandboxd.spawn import records
 
 _log = logging.getLogger(__name__)

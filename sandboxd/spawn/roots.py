@@ -26,7 +26,7 @@ _NOT_ROOT = (Lack("root: mounts and namespaces", "run sandboxd as root"),)
 
 
 class Roots:
-    """What sandboxes have of their own; fits ports.Roots.
+    """What sandboxes have of their own; fits ports.scheme.Roots.
 
     images: the folder of the roots that a sandbox may name, None = there is none. system_paths:
     what else of the host is in a root, read-only.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where sandboxes live on disk; fits ports.Workspaces.
+"""Where sandboxes live on disk; fits ports.workspaces.Workspaces.
 
 <state-dir>/sandboxes/<id>/       root's, 0710: a sandbox's uid may pass, not look
     home/  tmp/                   the sandbox's, 0700

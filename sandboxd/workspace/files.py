@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one sandbox's home, for the API; fits file_ports.SandboxFiles.
+"""The files of one sandbox's home, for the API; fits ports.files.SandboxFiles.
 
 A removed tree is renamed into the staging directory first, so that it is gone at once and nothing
 in the sandbox can disturb its removal. What an earlier daemon left there goes when the next starts.

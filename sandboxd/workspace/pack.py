@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs a hostile tree into a tar stream (pax); fits file_ports.ArchiveReader.
+"""Packs a hostile tree into a tar stream (pax); fits ports.files.ArchiveReader.
 
 Bounded in memory and descriptors whatever the tree is and does meanwhile: one directory is open at
 a time, and of those still to be read only the paths are kept. Entries that vanish, sockets, FIFOs

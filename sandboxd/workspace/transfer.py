@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """An open regular file; fits file_ports.FileReader. `close` in any case."""
+    """An open regular file; fits ports.files.FileReader. `close` in any case."""
 
     entry: Entry
 
@@ -56,7 +56,7 @@ class Reader:
 
 
 class Writer:
-    """A file in staging; fits file_ports.FileWriter."""
+    """A file in staging; fits ports.files.FileWriter."""
 
     def __init__(self, place: Place, path: bytes, mode: int | None) -> None:
         self._place = place

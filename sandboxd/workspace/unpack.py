@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacks a tar stream into a sandbox's home; fits file_ports.ArchiveWriter.
+"""Unpacks a tar stream into a sandbox's home; fits ports.files.ArchiveWriter.
 
 Each member is made in the staging directory and renamed into its place. Names and link targets
 that lead out, devices, FIFOs and sparse files are refused; owners and the setuid, setgid and

@@ -21,7 +21,7 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.names import UnitNames, new_id
-from sandboxd.ports import Shim
+from sandboxd.ports.launch import Shim
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
 

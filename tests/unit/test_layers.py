@@ -56,7 +56,7 @@ LAYERS = {
         (),
     ),
     "decisions": Layer(
-        ("policy", "levels", "binds", "outcome", "ports", "file_ports", "migrations"), ("values",)
+        ("policy", "levels", "binds", "outcome", "ports", "migrations"), ("values",)
     ),
     "engine": Layer(("engine",), ("values", "decisions")),
     # What the builder does as well.

@@ -30,7 +30,6 @@ from sandboxd.errors import (
     SandboxNotFound,
     StdinClosed,
 )
-from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, offers
 from sandboxd.model import (
     Caller,
@@ -54,6 +53,7 @@ from sandboxd.model import (
     Usage,
 )
 from sandboxd.names import new_id
+from sandboxd.ports.files import SandboxFiles
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree

@@ -23,7 +23,6 @@ from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import HostDiskFull, StdinClosed
-from sandboxd.file_ports import SandboxFiles
 from sandboxd.levels import Findings, Lack, offers
 from sandboxd.model import (
     EnforcedBy,
@@ -38,7 +37,8 @@ from sandboxd.model import (
 )
 from sandboxd.outcome import Facts
 from sandboxd.policy import Budget, LimitPolicy
-from sandboxd.ports import LaunchRequest, Shim
+from sandboxd.ports.files import SandboxFiles
+from sandboxd.ports.launch import LaunchRequest, Shim
 from sandboxd.sums import Past
 from tests.unit.values import LIMITS, NOW
 
@@ -71,7 +71,7 @@ class World:
         if name == self.breaks:
             raise Broken(name)
 
-    # -- ports.Clock
+    # -- ports.host.Clock
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
@@ -179,7 +179,7 @@ class FakeShim:
 
 
 class FakeLauncher:
-    """Fits ports.Launcher."""
+    """Fits ports.launch.Launcher."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -204,7 +204,7 @@ class FakeLauncher:
 
 
 class FakeScheme:
-    """Fits ports.Scheme."""
+    """Fits ports.scheme.Scheme."""
 
     name = SchemeName.RLIMIT
     reason = "a test"
@@ -294,7 +294,7 @@ class FakeScheme:
 
 
 class FakeRoots:
-    """Fits ports.Roots."""
+    """Fits ports.scheme.Roots."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -313,7 +313,7 @@ class FakeRoots:
 
 
 class FakeWorkspaces:
-    """Fits ports.Workspaces."""
+    """Fits ports.workspaces.Workspaces."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -404,7 +404,7 @@ class FakeWorkspaces:
 
 
 class FakeUids:
-    """Fits ports.Uids."""
+    """Fits ports.host.Uids."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -433,7 +433,7 @@ class FakeUids:
 
 
 class FakeStore:
-    """Fits ports.Store."""
+    """Fits ports.store.Store."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -465,7 +465,7 @@ class FakeStore:
 
 
 class FakePast:
-    """Fits ports.PastStore."""
+    """Fits ports.store.PastStore."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -33,7 +33,7 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.names import UnitNames
-from sandboxd.ports import Shim
+from sandboxd.ports.launch import Shim
 from sandboxd.schemes import scopes
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
