@@ -28,7 +28,8 @@ from sandboxd.engine.requests import Progress
 from sandboxd.errors import Draining, InvalidRequest, SandboxdError
 from sandboxd.model import TerminalSize
 from sandboxd.wire.answers import ExecutionAnswer
-from sandboxd.wire.requests import AttachOrder, AttachQuery, Nothing
+from sandboxd.wire.queries import AttachQuery
+from sandboxd.wire.requests import AttachOrder, Nothing
 
 _CHUNK_BYTES = 64 << 10
 MAX_MESSAGE_BYTES = 1 << 20

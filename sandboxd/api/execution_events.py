@@ -20,7 +20,8 @@ from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.errors import InvalidRequest
 from sandboxd.wire.answers import Answer, ExecutionAnswer, OutputEvent
-from sandboxd.wire.requests import MAX_OFFSET, Nothing
+from sandboxd.wire.queries import MAX_OFFSET
+from sandboxd.wire.requests import Nothing
 
 _CHUNK_BYTES = 32 << 10
 _LAST_ID = "Last-Event-ID"

@@ -11,14 +11,8 @@ from sandboxd.api.routes import Call
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.model import Execution
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, ExecutionList, Inline
-from sandboxd.wire.requests import (
-    ExecutionsQuery,
-    KillExecution,
-    Nothing,
-    Run,
-    StartExecution,
-    WaitQuery,
-)
+from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
+from sandboxd.wire.requests import KillExecution, Nothing, Run, StartExecution
 
 
 async def start_execution(call: Call[StartExecution, Nothing]) -> Reply:

@@ -11,7 +11,8 @@ from aiohttp import web
 from sandboxd.api import following
 from sandboxd.api.following import Reader, finish, send, whole_or_broken
 from sandboxd.api.routes import Call
-from sandboxd.wire.requests import Nothing, OutputQuery
+from sandboxd.wire.queries import OutputQuery
+from sandboxd.wire.requests import Nothing
 
 # What each of many slow followers may hold up in memory.
 _FOLLOW_CHUNK_BYTES = 64 << 10

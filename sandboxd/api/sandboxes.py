@@ -8,14 +8,10 @@ from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.model import LimitChanges
-from sandboxd.wire.answers import MetricsAnswer, SandboxAnswer, SandboxList
-from sandboxd.wire.requests import (
-    ChangeSandbox,
-    CreateSandbox,
-    MetricsQuery,
-    Nothing,
-    SandboxesQuery,
-)
+from sandboxd.wire.answers import SandboxAnswer, SandboxList
+from sandboxd.wire.metrics import MetricsAnswer
+from sandboxd.wire.queries import MetricsQuery, SandboxesQuery
+from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing
 
 
 async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:

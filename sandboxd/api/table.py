@@ -22,6 +22,8 @@ from sandboxd.wire import answers
 from sandboxd.wire import files as f
 from sandboxd.wire import history as h
 from sandboxd.wire import host as host_answers
+from sandboxd.wire import metrics as m
+from sandboxd.wire import queries as q
 from sandboxd.wire import requests as r
 
 _SANDBOX = "/v1/sandboxes/{sandbox}"
@@ -84,7 +86,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     ),
     Route(
         "GET", "/v1/sandboxes", sandboxes.list_sandboxes, "List the caller's sandboxes",
-        body=r.Nothing, query=r.SandboxesQuery, answer=answers.SandboxList,
+        body=r.Nothing, query=q.SandboxesQuery, answer=answers.SandboxList,
         statuses={200: "a page of sandboxes, oldest first"},
     ),
     Route(
@@ -94,7 +96,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     ),
     Route(
         "GET", f"{_SANDBOX}/metrics", sandboxes.get_metrics, "What a sandbox uses and has used",
-        body=r.Nothing, query=r.MetricsQuery, answer=answers.MetricsAnswer,
+        body=r.Nothing, query=q.MetricsQuery, answer=m.MetricsAnswer,
         statuses={200: "null where this host cannot know"}, errors=(errors.SandboxNotFound,),
     ),
     Route(
@@ -135,13 +137,13 @@ ROUTES: tuple[AnyRoute, ...] = (
     ),
     Route(
         "GET", _EXECUTIONS, executions.list_executions, "List a sandbox's executions",
-        body=r.Nothing, query=r.ExecutionsQuery, answer=answers.ExecutionList,
+        body=r.Nothing, query=q.ExecutionsQuery, answer=answers.ExecutionList,
         statuses={200: "a page of executions, oldest first, without their output"},
         errors=(errors.SandboxNotFound,),
     ),
     Route(
         "GET", _EXECUTION, executions.get_execution, "Read an execution, or wait for its end",
-        body=r.Nothing, query=r.WaitQuery, answer=answers.ExecutionAnswer,
+        body=r.Nothing, query=q.WaitQuery, answer=answers.ExecutionAnswer,
         statuses={200: "the execution"},
         errors=(errors.SandboxNotFound, errors.ExecutionNotFound, errors.Draining),
     ),
@@ -178,7 +180,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     Route(
         "GET", f"{_EXECUTION}/output", output.read_output,
         "Read what was printed, so far or to the end",
-        body=r.Nothing, query=r.OutputQuery, answer=None,
+        body=r.Nothing, query=q.OutputQuery, answer=None,
         statuses={200: "the bytes from the offset on"}, raw_type="application/octet-stream",
         errors=(
             errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
@@ -245,7 +247,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     Route(
         "GET", f"{_EXECUTION}/attach", attach.attach,
         "Attach to all streams of an execution by WebSocket",
-        body=r.Nothing, query=r.AttachQuery, answer=None,
+        body=r.Nothing, query=q.AttachQuery, answer=None,
         statuses={101: "the WebSocket"},
         errors=(
             errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
@@ -254,7 +256,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     ),
     Route(
         "GET", "/v1/executions", executions.list_executions, "List the caller's executions",
-        body=r.Nothing, query=r.ExecutionsQuery, answer=answers.ExecutionList,
+        body=r.Nothing, query=q.ExecutionsQuery, answer=answers.ExecutionList,
         statuses={200: "a page of executions, oldest first, without their output"},
     ),
     Route(

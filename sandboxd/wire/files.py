@@ -12,7 +12,8 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from sandboxd.entries import Entry, EntryKind, Listing
 from sandboxd.wire.answers import Answer
-from sandboxd.wire.requests import Request, whole_number
+from sandboxd.wire.queries import whole_number
+from sandboxd.wire.requests import Request
 
 MAX_DEPTH = 4096
 MAX_ENTRIES = 10_000

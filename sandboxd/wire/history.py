@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sandboxd.sums import OTHERS, Period, Sums
 from sandboxd.wire.answers import Answer
-from sandboxd.wire.requests import Request, moment, whole_number
+from sandboxd.wire.queries import moment, whole_number
+from sandboxd.wire.requests import Request
 
 _DEFAULT = timedelta(hours=1)
 _LONGEST = timedelta(days=31)

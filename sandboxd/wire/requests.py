@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies and queries of requests. Unknown fields are refused; null is the same as missing."""
+"""Bodies of requests. Unknown fields are refused; null is the same as missing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sandboxd.binds import MAX_BINDS
 from sandboxd.model import (
@@ -15,11 +13,7 @@ from sandboxd.model import (
     Bind,
     Command,
     EnforcedBy,
-    Execution,
-    ExecutionStatus,
     LimitChanges,
-    Sandbox,
-    SandboxState,
     TerminalSize,
 )
 from sandboxd.wire import payload
@@ -27,8 +21,6 @@ from sandboxd.wire import quantities as q
 
 # Far above any request's number of fields: bounds the list of errors about unknown ones.
 _MAX_FIELDS = 64
-MAX_OFFSET = 1 << 62
-MAX_PAGE = 1000
 LIMIT_NAMES = tuple(LimitChanges.__dataclass_fields__)
 
 
@@ -244,89 +236,6 @@ class KillExecution(Request):
         return self
 
 
-class Nothing(Request):
-    """No body, or no query."""
-
-
-NOTHING = Nothing()
-
-
-def whole_number(minimum: int, maximum: int) -> BeforeValidator:
-    """A number in a query, from `minimum` to `maximum`."""
-
-    def check(value: object) -> int:
-        if not isinstance(value, str) or not value.isascii() or not value.isdigit():
-            raise ValueError("must be a whole number")
-        if len(value) > 20 or not minimum <= int(value) <= maximum:
-            raise ValueError(f"must be at least {minimum} and at most {maximum}")
-        return int(value)
-
-    return BeforeValidator(check)
-
-
-def _truth(value: object) -> bool:
-    if value not in ("true", "false", "1", "0"):
-        raise ValueError("must be true or false")
-    return value in ("true", "1")
-
-
-class WaitQuery(Request):
-    """GET .../executions/{eid}."""
-
-    wait: q.WaitSeconds | None = None
-    """Answer when the execution has ended, or after this many seconds as it is then."""
-
-
-class MetricsQuery(Request):
-    """GET /v1/sandboxes/{id}/metrics."""
-
-    by_execution: Annotated[bool, BeforeValidator(_truth)] = False
-    """Each running execution, too."""
-
-
-class OutputQuery(Request):
-    """GET .../output."""
-
-    stream: Literal["stdout", "stderr"] = "stdout"
-    offset: Annotated[int, whole_number(0, MAX_OFFSET)] = 0
-    follow: Annotated[bool, BeforeValidator(_truth)] = False
-    """Go on with what is printed later, to the end of the execution."""
-
-
-def _offset_or_end(value: object) -> int | None:
-    if value == "end":
-        return None
-    if not isinstance(value, str) or not value.isascii() or not value.isdigit():
-        raise ValueError("must be a whole number, or end")
-    if len(value) > 20 or int(value) > MAX_OFFSET:
-        raise ValueError(f"must be at most {MAX_OFFSET}")
-    return int(value)
-
-
-_OffsetOrEnd = Annotated[
-    int | None,
-    BeforeValidator(_offset_or_end),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}, {"const": "end"}]}
-    ),
-]
-
-
-class AttachQuery(Request):
-    """GET .../attach: from which byte of each stream on; `end` = what is printed from now on."""
-
-    stdout_offset: _OffsetOrEnd = 0
-    stderr_offset: _OffsetOrEnd = 0
-
-    def offsets(self, ends: Mapping[str, int]) -> dict[Literal["stdout", "stderr"], int]:
-        """Where to begin, with `ends` being the present ends."""
-        stdout, stderr = self.stdout_offset, self.stderr_offset
-        return {
-            "stdout": ends["stdout"] if stdout is None else stdout,
-            "stderr": ends["stderr"] if stderr is None else stderr,
-        }
-
-
 class AttachOrder(Request):
     """A text message of an attached client."""
 
@@ -343,70 +252,8 @@ class AttachOrder(Request):
         return self
 
 
-class PageQuery(Request):
-    """What every list takes."""
-
-    limit: Annotated[int, whole_number(1, MAX_PAGE), Field(description="entries in one answer")] = (
-        100
-    )
-    cursor: Annotated[
-        str, Field(max_length=256, description="`next_cursor` of the page before")
-    ] | (None) = None
+class Nothing(Request):
+    """No body, or no query."""
 
 
-def moment(value: object) -> datetime:
-    """A time in a query."""
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None or not 1970 < found.year < 9999:
-        raise ValueError("must be a time such as 2026-01-02T03:04:05Z")
-    return found
-
-
-class SandboxFilters(PageQuery):
-    """Which sandboxes a list is about."""
-
-    name: q.Name | None = None
-    metadata: payload.Metadata | None = None
-    """Given as metadata.KEY=VALUE, once for each key; a sandbox has to have all of them."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_metadata(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        prefix = "metadata."
-        wanted = {key[len(prefix) :]: data[key] for key in data if key.startswith(prefix)}
-        if not wanted:
-            return data
-        rest = {key: value for key, value in data.items() if not key.startswith(prefix)}
-        return {**rest, "metadata": wanted}
-
-    def fits(self, sandbox: Sandbox) -> bool:
-        """Whether it is one of them."""
-        wanted = (self.metadata or {}).items()
-        return self.name in (None, sandbox.name) and wanted <= sandbox.metadata.items()
-
-
-class SandboxesQuery(SandboxFilters):
-    """GET /v1/sandboxes."""
-
-    state: SandboxState | None = None
-
-
-class ExecutionsQuery(SandboxFilters):
-    """GET /v1/executions and GET .../executions: `name` and `metadata` are the sandbox's."""
-
-    status: ExecutionStatus | None = None
-    ended_after: Annotated[datetime, BeforeValidator(moment)] | None = None
-    """Only those that ended later, by an RFC 3339 time."""
-
-    def fits_execution(self, execution: Execution) -> bool:
-        """Whether it is one of those, whatever its sandbox is."""
-        if self.status not in (None, execution.outcome.status):
-            return False
-        if self.ended_after is None:
-            return True
-        return execution.finished_at is not None and execution.finished_at > self.ended_after
+NOTHING = Nothing()

@@ -14,6 +14,7 @@ from sandboxd.client.calls import inline_output
 from sandboxd.model import LimitChanges, Limits, OutputSummary, Usage
 from sandboxd.wire.answers import INLINE_BYTES, Inline, LimitsAnswer, UsageAnswer
 from sandboxd.wire.payload import MAX_EXEC_BYTES, MAX_STRING_BYTES, exec_bytes
+from sandboxd.wire.queries import WaitQuery
 from sandboxd.wire.requests import (
     ChangeSandbox,
     CreateSandbox,
@@ -21,7 +22,6 @@ from sandboxd.wire.requests import (
     LimitsBody,
     Run,
     StartExecution,
-    WaitQuery,
 )
 
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sandbox and its executions use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from sandboxd.model import (
+    Pressure,
+    Sandbox,
+    SandboxUsage,
+)
+from sandboxd.wire.answers import Answer
+
+
+class MemoryMetrics(Answer):
+    """Bytes; anon, file (page cache and files in memory) and swap are parts of it."""
+
+    current_bytes: int | None
+    peak_bytes: int | None
+    anon_bytes: int | None
+    file_bytes: int | None
+    swap_bytes: int | None
+
+
+class CpuMetrics(Answer):
+    """Used so far, and stood still for the limit's sake."""
+
+    seconds: float | None
+    throttled_seconds: float | None
+
+
+class PidsMetrics(Answer):
+    """Processes and threads of programs."""
+
+    current: int | None
+    peak: int | None
+
+
+class IoMetrics(Answer):
+    """Bytes from and to block devices so far."""
+
+    read_bytes: int | None
+    written_bytes: int | None
+
+
+class DiskMetrics(Answer):
+    """Home and /tmp."""
+
+    used_bytes: int | None
+
+
+class PressureMetrics(Answer):
+    """Shares of time in which somebody waited (some) or nobody got on (full)."""
+
+    some_avg10_percent: float
+    some_avg60_percent: float
+    some_avg300_percent: float
+    some_total_seconds: float
+    full_avg10_percent: float | None
+    full_avg60_percent: float | None
+    full_avg300_percent: float | None
+    full_total_seconds: float | None
+
+    @classmethod
+    def of(cls, pressure: Pressure) -> PressureMetrics:
+        """The answer about one resource."""
+        some, full = pressure.some_percent, pressure.full_percent or (None, None, None)
+        return cls(
+            some_avg10_percent=some[0],
+            some_avg60_percent=some[1],
+            some_avg300_percent=some[2],
+            some_total_seconds=pressure.some_seconds,
+            full_avg10_percent=full[0],
+            full_avg60_percent=full[1],
+            full_avg300_percent=full[2],
+            full_total_seconds=pressure.full_seconds,
+        )
+
+
+class ExecutionMetrics(Answer):
+    """Executions whose records are kept."""
+
+    running: int
+    total: int
+
+
+class UsedMetrics(Answer):
+    """What a sandbox or an execution uses and has used; null where this host cannot know."""
+
+    memory: MemoryMetrics
+    cpu: CpuMetrics
+    pids: PidsMetrics
+    io: IoMetrics
+    pressure: dict[str, PressureMetrics] | None
+
+    @classmethod
+    def of_used(cls, used: SandboxUsage, **more: Any) -> Self:
+        """The answer about `used`; more: the other fields."""
+        pressure = used.pressure
+        return cls(
+            memory=MemoryMetrics(
+                current_bytes=used.memory_bytes,
+                peak_bytes=used.memory_peak_bytes,
+                anon_bytes=used.memory_anon_bytes,
+                file_bytes=used.memory_file_bytes,
+                swap_bytes=used.swap_bytes,
+            ),
+            cpu=CpuMetrics(seconds=used.cpu_seconds, throttled_seconds=used.cpu_throttled_seconds),
+            pids=PidsMetrics(current=used.pids, peak=used.pids_peak),
+            io=IoMetrics(read_bytes=used.io_read_bytes, written_bytes=used.io_written_bytes),
+            pressure=None
+            if pressure is None
+            else {name: PressureMetrics.of(one) for name, one in pressure.items()},
+            **more,
+        )
+
+
+class MetricsAnswer(UsedMetrics):
+    """Of a sandbox; `by_execution`: of each running execution by its id, where asked for."""
+
+    sandbox_id: str
+    disk: DiskMetrics
+    executions: ExecutionMetrics
+    by_execution: dict[str, UsedMetrics] | None
+
+    @classmethod
+    def of(
+        cls,
+        sandbox: Sandbox,
+        used: SandboxUsage,
+        *,
+        running: int,
+        total: int,
+        by_execution: Mapping[str, SandboxUsage] | None = None,
+    ) -> MetricsAnswer:
+        """The answer about `sandbox` as it is now."""
+        each = None if by_execution is None else by_execution.items()
+        return cls.of_used(
+            used,
+            sandbox_id=sandbox.id,
+            disk=DiskMetrics(used_bytes=used.disk_bytes),
+            executions=ExecutionMetrics(running=running, total=total),
+            by_execution=None
+            if each is None
+            else {name: UsedMetrics.of_used(one) for name, one in each},
+        )
