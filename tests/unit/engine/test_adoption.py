@@ -19,7 +19,8 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
 )
-from tests.unit.engine.fakes import World, make_context, make_engine, make_upkeep
+from tests.unit.engine.fakes.engine import make_context, make_engine, make_upkeep
+from tests.unit.engine.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))

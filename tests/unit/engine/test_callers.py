@@ -11,7 +11,8 @@ from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
 from sandboxd.errors import QuotaExceeded
 from sandboxd.model import Caller, Command, LimitChanges
 from sandboxd.policy import CallerQuota
-from tests.unit.engine.fakes import World, make_engine
+from tests.unit.engine.fakes.engine import make_engine
+from tests.unit.engine.fakes.world import World
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)

@@ -14,7 +14,8 @@ from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.errors import DiskQuotaExceeded
 from sandboxd.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges
-from tests.unit.engine.fakes import World, make_engine
+from tests.unit.engine.fakes.engine import make_engine
+from tests.unit.engine.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))

@@ -12,7 +12,8 @@ from sandboxd.engine.events import Event, Events
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
 from sandboxd.logs import ASKED, FIELDS, Asked
 from sandboxd.model import Caller, Command, EventType, LimitChanges, SandboxState
-from tests.unit.engine.fakes import World, make_engine
+from tests.unit.engine.fakes.engine import make_engine
+from tests.unit.engine.fakes.world import World
 from tests.unit.values import NOW
 
 ME = Caller(1000, 1000, 1, is_admin=False)

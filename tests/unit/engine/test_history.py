@@ -15,7 +15,8 @@ from sandboxd.engine.looks import Looks
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.model import Caller, Command, Execution, ExecutionStatus, Outcome, SandboxUsage, Usage
 from sandboxd.sums import OTHERS, Past, Period
-from tests.unit.engine.fakes import World, make_context, make_engine
+from tests.unit.engine.fakes.engine import make_context, make_engine
+from tests.unit.engine.fakes.world import World
 from tests.unit.values import an_execution
 
 ME = Caller(1000, 1000, 1, is_admin=False)

@@ -14,7 +14,9 @@ from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, Progress, SandboxRequest
 from sandboxd.errors import ExecutionFinished, InvalidRequest, StdinClosed
 from sandboxd.model import Caller, Command, TerminalSize
-from tests.unit.engine.fakes import FakeInput, FakeShim, World, make_engine
+from tests.unit.engine.fakes.engine import make_engine
+from tests.unit.engine.fakes.shims import FakeInput, FakeShim
+from tests.unit.engine.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 OPEN = Command(argv=("cat",), stdin_open=True)

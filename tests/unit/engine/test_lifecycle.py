@@ -34,7 +34,8 @@ from sandboxd.model import (
     Network,
     SandboxState,
 )
-from tests.unit.engine.fakes import Broken, World, make_engine, make_upkeep
+from tests.unit.engine.fakes.engine import make_engine, make_upkeep
+from tests.unit.engine.fakes.world import Broken, World
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine in that world."""
+
+from __future__ import annotations
+
+from sandboxd.binds import BindPolicy
+from sandboxd.engine.context import Context, Settings, Tasks
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.executions import Executions
+from sandboxd.engine.life import Life
+from sandboxd.engine.looks import Looks
+from sandboxd.engine.registry import Registry
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.engine.upkeep import Upkeep
+from sandboxd.levels import Findings, Lack, offers
+from sandboxd.policy import Budget, LimitPolicy
+from tests.unit.engine.fakes.schemes import FakeRoots, FakeScheme
+from tests.unit.engine.fakes.shims import FakeLauncher
+from tests.unit.engine.fakes.stores import FakePast, FakeStore, FakeUids, FakeWorkspaces
+from tests.unit.engine.fakes.world import World
+from tests.unit.values import LIMITS
+
+
+def settings(**changes: object) -> Settings:
+    """Settings for a test."""
+    lacks = (Lack("a test's root", "none"),)
+    found = Findings(is_root=True, kernel_limits=False, root=lacks, network=lacks)
+    chosen: dict[str, object] = {
+        "version": "0",
+        "instance_id": "iiiiiiiiiiii",
+        "policy": LimitPolicy(LIMITS, {}),
+        "offers": offers(found, "auto"),
+        "binds": BindPolicy({"/data": False}),
+        "private_mounts": True,
+        "cgroup_mode": "auto",
+        "cgroup_version": "unified",
+        "cgroup_detail": "",
+        "max_executions": 3,
+        **changes,
+    }
+    return Settings(**chosen)  # type: ignore[arg-type]
+
+
+def make_context(world: World, **changes: object) -> Context:
+    """A context of fakes; its budget holds four default sandboxes."""
+    return Context(
+        settings=settings(**changes),
+        clock=world,
+        scheme=FakeScheme(world),
+        launcher=FakeLauncher(world),
+        roots=FakeRoots(world),
+        workspaces=FakeWorkspaces(world),
+        uids=FakeUids(world),
+        store=FakeStore(world),
+        past=FakePast(world),
+        registry=Registry(Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes)),
+        tasks=Tasks(),
+        life=Life(world),
+    )
+
+
+def make_upkeep(context: Context) -> Upkeep:
+    """An engine's upkeep alone."""
+    return Upkeep(context, Sandboxes(context), Executions(context), Looks(context))
+
+
+def make_engine(world: World, **changes: object) -> tuple[Engine, Context]:
+    """An engine over fakes."""
+    context = make_context(world, **changes)
+    return Engine(context), context
