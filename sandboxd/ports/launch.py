@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sandboxd.model import (
-    ErrorCode,
-    Execution,
-    Sandbox,
-)
+from sandboxd.model import ErrorCode, Execution, Sandbox
 from sandboxd.outcome import Facts
 
 

@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from sandboxd.model import (
-    Enforcement,
-    Execution,
-    Limits,
-    Sandbox,
-    SandboxUsage,
-    SchemeName,
-)
+from sandboxd.model import Enforcement, Execution, Limits, Sandbox, SandboxUsage, SchemeName
 from sandboxd.ports.launch import Shim
 
 

@@ -6,10 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandboxd.model import (
-    Execution,
-    Sandbox,
-)
+from sandboxd.model import Execution, Sandbox
 from sandboxd.sums import Past
 
 

@@ -7,10 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from sandboxd.model import (
-    Enforcement,
-    Sandbox,
-)
+from sandboxd.model import Enforcement, Sandbox
 from sandboxd.ports.files import SandboxFiles
 
 

@@ -8,14 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sandboxd.binds import MAX_BINDS
-from sandboxd.model import (
-    SANDBOX_LIMITS,
-    Bind,
-    Command,
-    EnforcedBy,
-    LimitChanges,
-    TerminalSize,
-)
+from sandboxd.model import SANDBOX_LIMITS, Bind, Command, EnforcedBy, LimitChanges, TerminalSize
 from sandboxd.wire import payload
 from sandboxd.wire import quantities as q
 

@@ -4,125 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from sandboxd.cgroup import host, programs
-from sandboxd.errors import (
-    BusUnavailable,
-    JobFailed,
-    LimitNotApplied,
-    PropertyRejected,
-    SchemeError,
-)
-from sandboxd.model import (
-    Command,
-    EnforcedBy,
-    Execution,
-    Isolation,
-    Limits,
-    Network,
-    Sandbox,
-    SchemeName,
-)
-from sandboxd.names import UnitNames
+from sandboxd.errors import JobFailed, LimitNotApplied, PropertyRejected, SchemeError
+from sandboxd.model import EnforcedBy, Limits
 from sandboxd.ports.launch import Shim
-from sandboxd.schemes import scopes
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
 from tests.unit.schemes.fake_manager import FakeManager
-
-LIMITS = Limits(
-    memory_bytes=64 << 20,
-    cpus=0.5,
-    pids=20,
-    io_read_bytes_per_second=7 << 20,
-    io_write_bytes_per_second=5 << 20,
-    disk_bytes=1 << 30,
-    timeout_seconds=60.0,
-    cpu_seconds=None,
-    max_output_bytes=1 << 20,
-    open_files=64,
-    file_size_bytes=1 << 30,
-)
-NAMES = UnitNames("sandboxd_t")
-INSTANCE = "abcdefghijkl"
-# Both ids fall into one bucket, "d8".
-ONE, TWO = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
-
-
-class LiveShim:
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.pidfd = os.pidfd_open(self.pid)
-
-
-@pytest.fixture
-def shim() -> Iterator[Shim]:
-    live = LiveShim(os.getpid())
-    yield cast("Shim", live)
-    os.close(live.pidfd)
-
-
-class MortalShim(LiveShim):
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        super().__init__(process.pid)
-        self._process = process
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-@pytest.fixture
-def mortal() -> Iterator[MortalShim]:
-    shim = MortalShim(subprocess.Popen(["sleep", "600"]))
-    yield shim
-    shim.end()
-    os.close(shim.pidfd)
-
-
-@pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
-    (tmp_path / "cgroup.controllers").write_text("cpu io memory pids\n")
-    monkeypatch.setattr(host, "hierarchy", lambda root: host.Hierarchy.UNIFIED)
-    monkeypatch.setattr(scopes, "is_in", lambda pid, unit: True)
-    monkeypatch.setattr(scopes, "_COLLECT_SECONDS", 0.01)
-    monkeypatch.setattr(scopes, "_WALL_SECONDS", 0.05)
-    return FakeManager(tmp_path)
-
-
-async def opened(manager: FakeManager, tmp_path: Path) -> SystemdScheme:
-    scheme = SystemdScheme(
-        cast("Manager", manager), NAMES, instance_id=INSTANCE, aggregate_bytes=1 << 30,
-        io_path="/var/lib", root=str(tmp_path),
-    )  # fmt: skip
-    await scheme.open()
-    manager.log.clear()
-    return scheme
-
-
-def sandbox(identity: str = ONE) -> Sandbox:
-    now = datetime.now(UTC)
-    return Sandbox(
-        id=identity, name=None, owner_uid=0, uid=0, isolation=Isolation.BASIC,
-        network=Network.HOST, scheme=SchemeName.SYSTEMD, limits=LIMITS, enforcement={},
-        created_at=now, last_used_at=now,
-    )  # fmt: skip
-
-
-def execution(identity: str = "eeeeeeeeeeee", limits: Limits = LIMITS) -> Execution:
-    return Execution(
-        id=identity, sandbox_id=ONE, command=Command(argv=("true",)), limits=limits,
-        own_limits=frozenset(), enforcement={}, created_at=datetime.now(UTC),
-    )  # fmt: skip
+from tests.unit.schemes.made import LIMITS, NAMES, ONE, TWO, execution, opened, sandbox
 
 
 async def test_open_sets_the_aggregate_of_a_parent_that_is_there(
@@ -217,88 +111,6 @@ async def test_sandbox_without_a_limit_in_force_is_not_made(
     with pytest.raises(LimitNotApplied):
         await scheme.create_sandbox(sandbox())
     assert set(manager.units) == {NAMES.parent_slice}
-
-
-async def test_execution_without_a_limit_in_force_is_not_placed(
-    manager: FakeManager, tmp_path: Path, shim: Shim
-) -> None:
-    scheme = await opened(manager, tmp_path)
-    box = sandbox()
-    await scheme.create_sandbox(box)
-    await scheme.place(box, execution("ffffffffffff"), shim)
-    manager.ignore.add("MemoryMax")
-    with pytest.raises(LimitNotApplied, match=r"memory\.max says 'max'"):
-        await scheme.place(box, execution(), shim)
-    assert scheme.execution_unit(ONE, "eeeeeeeeeeee") not in manager.units
-    assert manager.text(scheme.sandbox_unit(ONE), "pids.max") == "21"
-
-
-async def test_systemd_is_not_asked_to_place_a_shim_that_ended(
-    manager: FakeManager, tmp_path: Path, mortal: MortalShim
-) -> None:
-    # Before systemd 255 a scope takes numbers of processes, and this one may be another's by now.
-    manager.version_number = 252
-    scheme = await opened(manager, tmp_path)
-    box, run = sandbox(), execution()
-    await scheme.create_sandbox(box)
-    mortal.end()
-    with pytest.raises(SchemeError, match="its shim ended"):
-        await scheme.place(box, run, cast("Shim", mortal))
-    assert ("start", scheme.execution_unit(ONE, run.id)) not in manager.log
-
-
-async def test_a_shim_that_ends_while_it_is_placed_leaves_no_scope(
-    manager: FakeManager, tmp_path: Path, mortal: MortalShim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheme = await opened(manager, tmp_path)
-    box, run = sandbox(), execution()
-    await scheme.create_sandbox(box)
-    start = manager.start_transient
-
-    async def start_and_kill(unit: str, *arguments: object, **more: object) -> None:
-        await start(unit, *arguments, **more)  # type: ignore[arg-type]
-        mortal.end()
-
-    monkeypatch.setattr(manager, "start_transient", start_and_kill)
-    with pytest.raises(SchemeError, match="its shim ended"):
-        await scheme.place(box, run, cast("Shim", mortal))
-    scope = scheme.execution_unit(ONE, run.id)
-    assert ("start", scope) in manager.log
-    assert scope not in manager.units
-
-
-async def test_lost_answer_of_a_start_that_happened(
-    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheme = await opened(manager, tmp_path)
-    box, run = sandbox(), execution()
-    await scheme.create_sandbox(box)
-    start = manager.start_transient
-
-    async def start_and_lose(unit: str, *arguments: object, **more: object) -> None:
-        await start(unit, *arguments, **more)  # type: ignore[arg-type]
-        raise BusUnavailable("lost")
-
-    monkeypatch.setattr(manager, "start_transient", start_and_lose)
-    await scheme.place(box, run, shim)
-    assert manager.log[-1] == ("start", scheme.execution_unit(ONE, run.id))
-
-
-async def test_lost_start_is_tried_again(
-    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheme = await opened(manager, tmp_path)
-    box, run = sandbox(), execution()
-    await scheme.create_sandbox(box)
-    scope = scheme.execution_unit(ONE, run.id)
-    manager.fail["start", scope] = [BusUnavailable("lost")]
-    monkeypatch.setattr(scopes, "is_in", lambda pid, unit: unit in manager.units)
-    await scheme.place(box, run, shim)
-    manager.fail["start", scope] = [BusUnavailable("lost")] * 3
-    await scheme.collect(box, run)
-    with pytest.raises(BusUnavailable):
-        await scheme.place(box, run, shim)
-    assert scope not in manager.units
 
 
 async def test_buckets_are_shared_and_go_with_the_last(
@@ -423,88 +235,3 @@ async def test_only_what_nobody_uses_is_discarded(manager: FakeManager, tmp_path
         [scheme.sandbox_unit(ONE), NAMES.bucket_slice(ONE)]
     )
     assert set(manager.units) == {NAMES.parent_slice}
-
-
-async def test_a_scope_without_its_wall_is_no_start(
-    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: dict[str, int | None] = {"egress": 1, "device": 1}
-
-    def count(directory: str, hook: programs.Hook) -> int | None:
-        assert directory.endswith(".slice" if hook is programs.Hook.DEVICE else ".scope")
-        return found["device" if hook is programs.Hook.DEVICE else "egress"]
-
-    monkeypatch.setattr(programs, "count", count)
-    scheme = await opened(manager, tmp_path)
-    box = replace(sandbox(), isolation=Isolation.STANDARD)
-    await scheme.create_sandbox(box)
-    first = execution("aaaaaaaaaaaa")
-    await scheme.place(box, first, shim)
-    scheme.probe_wall(box, first)
-    assert scheme.missing == ()
-    for lost, words in (("egress", "address filter"), ("device", "device filter")):
-        found[lost] = 0
-        with pytest.raises(LimitNotApplied, match=words):
-            await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
-        assert scheme.execution_unit(ONE, "bbbbbbbbbbbb") not in manager.units
-        found[lost] = 1
-    await scheme.place(box, execution("cccccccccccc"), shim)
-
-
-@pytest.mark.parametrize("answer", [0, None])
-async def test_a_host_without_such_filters_says_so_and_goes_on(
-    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch,
-    answer: int | None,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(programs, "count", lambda directory, hook: answer)
-    scheme = await opened(manager, tmp_path)
-    box = replace(sandbox(), isolation=Isolation.STRICT)
-    await scheme.create_sandbox(box)
-    first = execution("aaaaaaaaaaaa")
-    await scheme.place(box, first, shim)
-    scheme.probe_wall(box, first)
-    assert [one.partition(":")[0] for one in scheme.missing] == ["address filter", "device filter"]
-    await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
-
-
-async def test_a_wall_that_comes_late_is_waited_for(
-    manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = [1, 1, 0, 0]
-    monkeypatch.setattr(programs, "count", lambda directory, hook: (answers or [1]).pop(0))
-    scheme = await opened(manager, tmp_path)
-    await scheme.create_sandbox(sandbox())
-    await scheme.place(sandbox(), execution("aaaaaaaaaaaa"), shim)
-    scheme.probe_wall(sandbox(), execution("aaaaaaaaaaaa"))
-    await scheme.place(sandbox(), execution("bbbbbbbbbbbb"), shim)
-    assert answers == []
-
-
-async def test_a_manager_that_takes_no_wall_is_named(
-    manager: FakeManager, tmp_path: Path, shim: Shim
-) -> None:
-    refusal = PropertyRejected("x", "org.freedesktop.DBus.Error.PropertyReadOnly", "no")
-    # The first start of the probe is for IO limits.
-    manager.fail["start", f"{NAMES.stem}-probe.slice"] = [None, refusal]
-    scheme = await opened(manager, tmp_path)
-    assert scheme.missing[0].startswith("address filter and device filter: ")
-    box = replace(sandbox(), isolation=Isolation.STRICT, network=Network.NONE)
-    await scheme.create_sandbox(box)
-    assert not {"IPAddressDeny", "DevicePolicy"} & set(manager.given[NAMES.sandbox_slice(ONE)])
-    await scheme.place(box, execution("aaaaaaaaaaaa"), shim)
-    scheme.probe_wall(box, execution("aaaaaaaaaaaa"))
-    await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
-
-
-async def test_a_slice_gets_the_wall_of_its_sandbox(manager: FakeManager, tmp_path: Path) -> None:
-    scheme = await opened(manager, tmp_path)
-    await scheme.create_sandbox(sandbox())
-    given = manager.given[NAMES.sandbox_slice(ONE)]
-    assert given["IPAddressDeny"][0][2] == 16
-    assert "DevicePolicy" not in given
-    box = replace(sandbox(TWO), isolation=Isolation.STRICT, network=Network.NONE)
-    await scheme.create_sandbox(box)
-    given = manager.given[NAMES.sandbox_slice(TWO)]
-    assert [row[2] for row in given["IPAddressDeny"]] == [0, 0]
-    assert [row[2] for row in given["IPAddressAllow"]] == [8, 128]
-    assert given["DevicePolicy"] == "closed"

@@ -5,14 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from sandboxd.model import (
-    Enforcement,
-    Execution,
-    Limits,
-    Sandbox,
-    SandboxUsage,
-    SchemeName,
-)
+from sandboxd.model import Enforcement, Execution, Limits, Sandbox, SandboxUsage, SchemeName
 from sandboxd.ports.launch import Shim
 from tests.unit.engine.fakes.world import World
 

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sandboxd.errors import StdinClosed
-from sandboxd.model import (
-    ErrorCode,
-    OutputSummary,
-)
+from sandboxd.model import ErrorCode, OutputSummary
 from sandboxd.outcome import Facts
 from sandboxd.ports.launch import LaunchRequest, Shim
 from tests.unit.engine.fakes.world import World

@@ -8,12 +8,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from sandboxd.errors import HostDiskFull
-from sandboxd.model import (
-    EnforcedBy,
-    Enforcement,
-    Execution,
-    Sandbox,
-)
+from sandboxd.model import EnforcedBy, Enforcement, Execution, Sandbox
 from sandboxd.ports.files import SandboxFiles
 from sandboxd.sums import Past
 from tests.unit.engine.fakes.world import World

@@ -6,9 +6,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sandboxd.model import (
-    SandboxUsage,
-)
+from sandboxd.model import SandboxUsage
 from tests.unit.values import NOW
 
 if TYPE_CHECKING:
