@@ -64,13 +64,20 @@ class DiskPast:
             with self._connected() as database:
                 return _read(database)
         except (OSError, sqlite3.OperationalError) as exc:
-            # Of another's making, or of this moment: it may be of use yet.
-            _log.error("Cannot read %s: %s", self._path, exc)
+            # SQLITE_ERROR: tables are not as they should be. All others are of
+            # another's making, or of this moment, and the file may be of use yet.
+            if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+                self._set_aside(exc)
+            else:
+                _log.error("Cannot read %s: %s", self._path, exc)
         except (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError) as exc:
-            _log.error("Cannot read %s: %s; set aside", self._path, exc)
-            with suppress(OSError):
-                os.rename(self._path, f"{self._path}.unreadable")
+            self._set_aside(exc)
         return None
+
+    def _set_aside(self, cause: Exception) -> None:
+        _log.error("Cannot read %s: %s; set aside", self._path, cause)
+        with suppress(OSError):
+            os.rename(self._path, f"{self._path}.unreadable")
 
     def _save(self, past: Past) -> None:
         import sqlite3
@@ -114,6 +121,8 @@ class DiskPast:
         ) as database:
             # Its temporary files would be in directories of others.
             database.execute("PRAGMA temp_store = MEMORY")
+            # Else bytes that are no text are an OperationalError, as a disk that is full is.
+            database.text_factory = bytes.decode
             yield database
 
 

@@ -80,7 +80,9 @@ def past_of(found: Past | None) -> Past:
     "statement",
     ["UPDATE intervals SET by_owner = '{\"x\": 1}'", "UPDATE known SET since = 'never'",
      "UPDATE counted SET amounts = 'no'", "UPDATE counted SET amounts = '[1.0]'",
-     "UPDATE intervals SET begun = '2026-01-02T03:04:05'"],
+     "UPDATE intervals SET begun = '2026-01-02T03:04:05'",
+     "UPDATE known SET since = CAST(x'ff' AS TEXT)", "DROP TABLE counted",
+     "ALTER TABLE intervals RENAME begun TO started"],
 )  # fmt: skip
 async def test_senseless_content_is_set_aside(tmp_path: Path, statement: str) -> None:
     store = DiskPast(str(tmp_path), kept=3)
