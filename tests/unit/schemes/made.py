@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -13,20 +14,16 @@ from sandboxd.model import Command, Execution, Isolation, Limits, Network, Sandb
 from sandboxd.names import UnitNames
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
+from tests.unit import values
 from tests.unit.schemes.fake_manager import FakeManager
 
-LIMITS = Limits(
+LIMITS = replace(
+    values.LIMITS,
     memory_bytes=64 << 20,
     cpus=0.5,
     pids=20,
     io_read_bytes_per_second=7 << 20,
     io_write_bytes_per_second=5 << 20,
-    disk_bytes=1 << 30,
-    timeout_seconds=60.0,
-    cpu_seconds=None,
-    max_output_bytes=1 << 20,
-    open_files=64,
-    file_size_bytes=1 << 30,
 )
 NAMES = UnitNames("sandboxd_t")
 INSTANCE = "abcdefghijkl"

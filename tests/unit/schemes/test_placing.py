@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -43,19 +44,26 @@ async def test_systemd_is_not_asked_to_place_a_shim_that_ended(
     assert ("start", scheme.execution_unit(ONE, run.id)) not in manager.log
 
 
+def after_start(
+    manager: FakeManager, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]
+) -> None:
+    """Have `then` happen when systemd has started a unit and nobody knows yet."""
+    start = manager.start_transient
+
+    async def start_and_more(unit: str, *arguments: Any, **more: Any) -> None:
+        await start(unit, *arguments, **more)
+        then()
+
+    monkeypatch.setattr(manager, "start_transient", start_and_more)
+
+
 async def test_a_shim_that_ends_while_it_is_placed_leaves_no_scope(
     manager: FakeManager, tmp_path: Path, mortal: MortalShim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheme = await opened(manager, tmp_path)
     box, run = sandbox(), execution()
     await scheme.create_sandbox(box)
-    start = manager.start_transient
-
-    async def start_and_kill(unit: str, *arguments: object, **more: object) -> None:
-        await start(unit, *arguments, **more)  # type: ignore[arg-type]
-        mortal.end()
-
-    monkeypatch.setattr(manager, "start_transient", start_and_kill)
+    after_start(manager, monkeypatch, mortal.end)
     with pytest.raises(SchemeError, match="its shim ended"):
         await scheme.place(box, run, cast("Shim", mortal))
     scope = scheme.execution_unit(ONE, run.id)
@@ -69,13 +77,11 @@ async def test_lost_answer_of_a_start_that_happened(
     scheme = await opened(manager, tmp_path)
     box, run = sandbox(), execution()
     await scheme.create_sandbox(box)
-    start = manager.start_transient
 
-    async def start_and_lose(unit: str, *arguments: object, **more: object) -> None:
-        await start(unit, *arguments, **more)  # type: ignore[arg-type]
+    def lose() -> None:
         raise BusUnavailable("lost")
 
-    monkeypatch.setattr(manager, "start_transient", start_and_lose)
+    after_start(manager, monkeypatch, lose)
     await scheme.place(box, run, shim)
     assert manager.log[-1] == ("start", scheme.execution_unit(ONE, run.id))
 
