@@ -260,9 +260,7 @@ class _Daemon:
             ) from exc
 
     def _wanted(self, instance_id: str, budget: Budget) -> Wanted:
-        is_service = (self._state, self._runtime) == (
-            config.DEFAULT_STATE_DIRECTORY, config.DEFAULT_RUNTIME_DIRECTORY,
-        )  # fmt: skip
+        is_service = config.is_service(self._state, self._runtime)
         io_path, io_detail = self._io_device()
         return Wanted(
             cgroup_mode=self._settings.cgroup_mode,

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that are lists."""
+"""Settings that are lists, and whose directories are the service's."""
 
 from __future__ import annotations
 
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from sandboxd import config
 from sandboxd.config import Config
 
 
@@ -24,3 +26,16 @@ def test_denied_addresses(value: object) -> None:
 def test_addresses_that_are_none_are_refused(value: object) -> None:
     with pytest.raises(ValidationError, match="denied_addresses"):
         Config.model_validate({"denied_addresses": value})
+
+
+def test_the_services_directories_are_its_own_behind_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state").symlink_to("disk")
+    monkeypatch.setattr(config, "DEFAULT_STATE_DIRECTORY", str(tmp_path / "state"))
+    runtime = config.DEFAULT_RUNTIME_DIRECTORY
+    assert config.is_service(str(tmp_path / "state"), runtime)
+    assert config.is_service(str(tmp_path / "disk"), runtime)
+    assert not config.is_service(str(tmp_path / "other"), runtime)
+    assert not config.is_service(str(tmp_path / "disk"), str(tmp_path / "runtime"))
