@@ -52,7 +52,8 @@ def root(requires_root: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     shutil.copy(package, path / "srv")
     succeeded(root.run("apt-get", "-qq", "update", directory="/"))
     install = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "install", "--yes"]
-    succeeded(root.run(*install, f"/srv/{package.name}", directory="/"))
+    said = succeeded(root.run(*install, f"/srv/{package.name}", directory="/"))
+    assert "Can't" not in said
     yield root
     shutil.rmtree(path)
 
