@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation tells people to do, done: docs/client.md and docs/tutorial.md."""
+"""What the documentation tells people to do, done: README.md, docs/client.md, docs/tutorial.md."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 MARK = "--- end of block ---"
 
 
-def blocks(name: str) -> list[tuple[str, str]]:
-    """Language and text of each block of a page."""
-    found = BLOCK.findall((ROOT / "docs" / name).read_text())
+def blocks(name: str, part: str = "") -> list[tuple[str, str]]:
+    """Language and text of each block of a page, or of its part below that heading."""
+    text = (ROOT / name).read_text()
+    if part:
+        text = text.partition(f"\n## {part}\n")[2].partition("\n## ")[0]
+    found = BLOCK.findall(text)
     assert found
     return found
 
 
 def test_examples_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "\n".join(block for language, block in blocks("client.md") if language == "pycon")
+    text = "\n".join(block for language, block in blocks("docs/client.md") if language == "pycon")
     names: dict[str, Any] = {}
     test = doctest.DocTestParser().get_doctest(text, names, "client.md", None, None)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -46,15 +49,15 @@ def test_examples_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def directories() -> Iterator[dict[str, str]]:
-    """What the tutorial calls its directories -> this run's own; whatever it left is ended."""
+def directories(name: str) -> Iterator[dict[str, str]]:
+    """What a page calls its directories -> this run's own; whatever it left is ended."""
     is_root = os.getuid() == 0
     own = {
-        "/var/lib/sandboxd-tutorial": tempfile.mkdtemp(
+        f"/var/lib/sandboxd-{name}": tempfile.mkdtemp(
             prefix="sandboxd-test-", dir="/var/lib" if is_root else None
         ),
-        "/run/sandboxd-tutorial": tempfile.mkdtemp(prefix="sbx-", dir="/run" if is_root else None),
-        "/tmp/tutorial": tempfile.mkdtemp(prefix="tutorial-"),
+        f"/run/sandboxd-{name}": tempfile.mkdtemp(prefix="sbx-", dir="/run" if is_root else None),
+        f"/tmp/{name}": tempfile.mkdtemp(prefix=f"{name}-"),
     }
     state, runtime, _ = own.values()
     Path(state).chmod(0o711)
@@ -69,24 +72,45 @@ def directories() -> Iterator[dict[str, str]]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
+def typed(lines: list[str], own: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """In a shell in the checkout; others may follow the same page at the same time."""
+    script = "\n".join(["trap 'kill $(jobs -p) 2>/dev/null || :' EXIT", *lines])
+    for written, used in own.items():
+        script = script.replace(written, used)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX")}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, env=environment,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=800,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert not any(Path(directory).exists() for directory in own.values())
+    return done
+
+
+def test_the_daemon_of_the_readme() -> None:
+    script = []
+    for language, text in blocks("README.md", "With a daemon from the checkout"):
+        script.append(f"python3 - <<'END'\n{text}END" if language == "python" else text)
+    with directories("dev") as own:
+        done = typed([*script, "rmdir /tmp/dev"], own)
+    assert "5 file\n" in done.stdout
+    if shutil.which("curl"):
+        assert '"stdout":"data\\n"' in done.stdout
+    assert "isolation levels:" in done.stdout
+    assert done.stdout.endswith("42\n\n")
+    assert "OOM_KILLED" in done.stderr
+    assert "cannot" not in done.stderr
+
+
 def test_the_tutorial_as_it_is_written() -> None:
-    page = blocks("tutorial.md")
+    page = blocks("docs/tutorial.md")
     assert {language for language, _ in page} == {"sh", "text"}
-    with directories() as own:
-        script = ["set -eu", "trap 'kill $(jobs -p) 2>/dev/null || :' EXIT"]
-        for language, text in page:
-            if language == "sh":
-                # Others may follow the same page at the same time.
-                for written, used in own.items():
-                    text = text.replace(written, used)
-                script += [text, f"printf '%s\\n' '{MARK}'"]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOX")}
-        done = subprocess.run(
-            ["bash", "-c", "\n".join(script)], cwd=ROOT, env=environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=800,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        assert not Path(own["/run/sandboxd-tutorial"], "sandboxd.sock").exists()
+    script = ["set -eu"]
+    for language, text in page:
+        if language == "sh":
+            script += [text, f"printf '%s\\n' '{MARK}'"]
+    with directories("tutorial") as own:
+        done = typed(script, own)
     outputs = iter(done.stdout.split(f"{MARK}\n"))
     checker = doctest.OutputChecker()
     seen = ""
