@@ -177,7 +177,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help=f"settings (default {DEFAULT_FILE})")
     parser.add_argument(
         "--socket", metavar="PATH", default=named_socket(),
-        help="Unix socket of the API (default: RUNTIME_DIR/sandboxd.sock, or as handed over)",
+        help="Unix socket of the API (default: $SANDBOXD_SOCKET, else RUNTIME_DIR/sandboxd.sock, "
+        "or as handed over)",
     )  # fmt: skip
     parser.add_argument(
         "--state-dir", metavar="DIR", default=DEFAULT_STATE_DIRECTORY,

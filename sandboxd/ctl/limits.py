@@ -32,6 +32,8 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], float], str, str], ...] = (
     ("--file-size", "file_size_bytes", parse_bytes, "SIZE", "size of a file"),
 )
 _FIELDS = tuple(limit[1] for limit in _LIMITS)
+# What holds where a limit is not given.
+SERVERS, SANDBOXS, SAME = "the server's defaults", "the sandbox's", "as they are"
 
 
 def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -46,12 +48,14 @@ def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return checked
 
 
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """--memory and its like."""
-    group = parser.add_argument_group("limits (where not given: the server's defaults)")
+def add_limits(parser: argparse.ArgumentParser, default: str, *, has_disk: bool = True) -> None:
+    """--memory and its like. default: what holds where one is not given."""
+    group = parser.add_argument_group(f"limits (where not given: {default})")
     for flag, field, parse, metavar, text in _LIMITS:
         kind = option(parse)
-        group.add_argument(flag, dest=field, type=kind, metavar=metavar, help=text)
+        # Where it cannot be had it is still known, for the server's word on why.
+        shown = text if has_disk or field != "disk_bytes" else argparse.SUPPRESS
+        group.add_argument(flag, dest=field, type=kind, metavar=metavar, help=shown)
 
 
 def limits(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -92,19 +96,27 @@ def add_env(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_metadata(parser: argparse.ArgumentParser) -> None:
+def add_metadata(
+    parser: argparse.ArgumentParser, text: str = "kept with the sandbox, for its owner's use"
+) -> None:
     """--metadata."""
     parser.add_argument(
         "--metadata", action="append", type=pair, default=[], metavar="KEY=VALUE",
-        help="kept with the sandbox, for its owner's use (may be repeated)",
+        help=f"{text} (may be repeated)",
     )  # fmt: skip
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """What a new sandbox is asked to be."""
     parser.add_argument("--name", help="the sandbox's name, unique among the owner's")
-    parser.add_argument("--isolation", choices=("auto", "basic", "standard", "strict"))
-    parser.add_argument("--network", choices=("none", "loopback", "host"))
+    parser.add_argument(
+        "--isolation", choices=("auto", "basic", "standard", "strict"),
+        help="how far it is kept from the host (default: the server's)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--network", choices=("none", "loopback", "host"),
+        help="what it can reach (default: loopback where the host can, else host)",
+    )  # fmt: skip
     parser.add_argument(
         "--rootfs", metavar="IMAGE", help="an image of the server's in place of the host's /usr"
     )

@@ -46,6 +46,10 @@ WITH_PAYLOAD = frozenset({"run", "exec"})
 WITHOUT_DAEMON = frozenset({"render-units"})
 
 
+# What stands where a command does.
+_OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
+
+
 class CommandModule(Protocol):
     """What a module in ctl/commands offers."""
 
@@ -62,13 +66,20 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line."""
         self.print_usage(sys.stderr)
-        self.exit(exits.REFUSED, f"{self.prog}: {message}\n")
+        self.exit(exits.REFUSED, f"{self.prog}: {message}\n{self.prog} --help says more\n")
 
 
 def command_module(name: str) -> CommandModule:
     """The module of a command."""
     module = importlib.import_module(f"sandboxd.ctl.commands.{name.replace('-', '_')}")
     return cast(CommandModule, module)
+
+
+def argument_usage(name: str, nargs: int | str | None) -> str:
+    """A positional argument as a line of usage has it."""
+    if nargs == argparse.REMAINDER:
+        return f"-- {name} [ARGUMENT...]"
+    return {"?": f"[{name}]", "*": f"[{name}...]", "+": f"{name}..."}.get(str(nargs), name)
 
 
 def command_parser(name: str, *, with_payload: bool = True) -> argparse.ArgumentParser:
@@ -85,9 +96,18 @@ def command_parser(name: str, *, with_payload: bool = True) -> argparse.Argument
             help=f"the daemon's socket (default: ${SOCKET_VARIABLE}, or {DEFAULT_SOCKET})",
         )  # fmt: skip
     command_module(name).configure(parser)
-    if name in WITH_PAYLOAD and with_payload:
-        text = "the program to run; put -- before it"
-        parser.add_argument("payload", nargs=argparse.REMAINDER, metavar="PROGRAM", help=text)
+    # One line, since a screen of options would bury what is wrong with one of them.
+    usage = [f"{parser.prog} [OPTIONS]"]
+    usage += [
+        argument_usage(str(action.metavar), action.nargs)
+        for action in parser._get_positional_actions()
+    ]
+    if name in WITH_PAYLOAD:
+        usage.append(argument_usage("PROGRAM", argparse.REMAINDER))
+        if with_payload:
+            text = "the program to run; put -- before it"
+            parser.add_argument("payload", nargs=argparse.REMAINDER, metavar="PROGRAM", help=text)
+    parser.usage = " ".join(usage)
     return parser
 
 
@@ -111,7 +131,10 @@ def main_parser() -> argparse.ArgumentParser:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line; what follows the first `--` is the payload, whatever it looks like."""
     if not argv or argv[0] not in COMMANDS:
-        return main_parser().parse_args(argv)
+        parser = main_parser()
+        if argv and argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS:
+            parser.error(f"options such as {argv[0]} come after the command")
+        return parser.parse_args(argv)
     name, *rest = argv
     if not (name in WITH_PAYLOAD and "--" in rest):
         return command_parser(name).parse_args(rest)

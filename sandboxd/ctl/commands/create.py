@@ -14,7 +14,7 @@ from sandboxd.ctl.waiting import waiting
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
-    limits.add_limits(parser)
+    limits.add_limits(parser, limits.SERVERS)
     limits.add_place(parser)
     limits.add_env(parser)
     limits.add_life(parser)

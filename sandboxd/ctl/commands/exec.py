@@ -15,7 +15,7 @@ from sandboxd.errors import InvalidRequest
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
-    limits.add_limits(parser)
+    limits.add_limits(parser, limits.SANDBOXS, has_disk=False)
     add_execution(parser)
     parser.add_argument(
         "--detach", "-d", action="store_true", help="print the execution's id and leave it running"

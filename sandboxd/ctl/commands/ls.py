@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state", choices=("ready", "suspended", "releasing", *_GONE), help="only those in it"
     )
     parser.add_argument("--name", help="only those of this name")
-    limits.add_metadata(parser)
+    limits.add_metadata(parser, "only those that have it")
     parser.add_argument("--ids", action="store_true", help="only ids, one a line")
     limits.add_output_format(parser)
 

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", "-a", action="store_true", help="ended ones, too")
     parser.add_argument("--status", metavar="STATUS", help="only those of it, such as OOM_KILLED")
     parser.add_argument("--name", help="only those in the sandbox of this name")
-    add_metadata(parser)
+    add_metadata(parser, "only those in sandboxes that have it")
     add_output_format(parser)
     parser.add_argument("sandbox", nargs="?", metavar="SANDBOX", help="id or name; default: all")
 

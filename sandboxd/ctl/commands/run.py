@@ -13,7 +13,7 @@ from sandboxd.ctl.interrupts import Interrupts
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
-    limits.add_limits(parser)
+    limits.add_limits(parser, limits.SERVERS)
     limits.add_place(parser)
     add_execution(parser)
     limits.add_output_format(parser)

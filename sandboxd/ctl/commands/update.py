@@ -14,7 +14,7 @@ from sandboxd.ctl.waiting import waiting
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
-    limits.add_limits(parser)
+    limits.add_limits(parser, limits.SAME)
     limits.add_life(parser)
     limits.add_metadata(parser)
     parser.add_argument(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from sandboxd.ctl.main import COMMANDS, command_parser
+from sandboxd.ctl.main import COMMANDS, argument_usage, command_parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def of_parser(name: str, summary: str, parser: argparse.ArgumentParser) -> Comma
             options.append(_option(action, text))
         else:
             shown = str(action.metavar or action.dest)
-            arguments.append(Argument(shown, _usage(shown, action.nargs), text))
+            arguments.append(Argument(shown, argument_usage(shown, action.nargs), text))
     return Command(name, summary, tuple(options), tuple(arguments))
 
 
@@ -75,9 +75,3 @@ def _option(action: argparse.Action, text: str) -> Option:
     if choices:
         metavar = "|".join(choices)
     return Option(tuple(action.option_strings), metavar, choices, text)
-
-
-def _usage(name: str, nargs: int | str | None) -> str:
-    if nargs == argparse.REMAINDER:
-        return f"-- {name} [ARGUMENT...]"
-    return {"?": f"[{name}]", "*": f"[{name}...]", "+": f"{name}..."}.get(str(nargs), name)

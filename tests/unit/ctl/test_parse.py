@@ -93,7 +93,45 @@ def test_a_bad_command_line_is_125(argv: list[str], capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         parse(argv)
     assert ended.value.code == 125
-    assert "usage: sandboxctl" in capsys.readouterr().err
+    usage, reason, more = capsys.readouterr().err.splitlines()
+    assert usage.startswith("usage: sandboxctl")
+    assert reason.startswith("sandboxctl")
+    assert more.endswith("--help says more")
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("run", "sandboxctl run [OPTIONS] -- PROGRAM [ARGUMENT...]"),
+        ("exec", "sandboxctl exec [OPTIONS] SANDBOX -- PROGRAM [ARGUMENT...]"),
+        ("kill", "sandboxctl kill [OPTIONS] SANDBOX EXECUTION"),
+        ("rm", "sandboxctl rm [OPTIONS] SANDBOX..."),
+        ("ls", "sandboxctl ls [OPTIONS]"),
+    ],
+)
+@pytest.mark.parametrize("rest", [["--help"], ["--help", "--", "true"]])
+def test_usage_is_one_line(
+    name: str, usage: str, rest: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([name, *rest])
+    assert capsys.readouterr().out.splitlines()[:2] == [f"usage: {usage}", ""]
+
+
+def test_an_option_before_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["--socket", "/run/some.sock", "ls"])
+    assert ended.value.code == 125
+    assert "options such as --socket come after the command" in capsys.readouterr().err
+
+
+def test_the_disk_of_an_execution_is_known_but_not_offered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert parse(["exec", "--disk", "1G", "box", "--", "true"]).disk_bytes == 1 << 30
+    with pytest.raises(SystemExit):
+        parse(["exec", "--help"])
+    assert "--disk" not in capsys.readouterr().out
 
 
 def test_env_without_a_value_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
