@@ -82,7 +82,7 @@ def _sum_of_parts(text: str) -> float:
             raise ValueError('not a duration: use seconds or a string such as "90s"')
         number, unit = part.groups()
         if unit not in _SECONDS:
-            raise ValueError(f"unknown unit of time {unit!r}")
+            raise ValueError(f"unknown unit of time {unit!r}: use ms, s, min, h, d or w")
         total += float(number) * _SECONDS[unit]
         position = part.end()
     return total

@@ -159,7 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.SIGNALLED + 13
     except OSError as exc:
-        exits.say(f"cannot go on: {exc}")
+        what = f" with {exc.filename!r}" if exc.filename else ""
+        exits.say(f"cannot go on{what}: {exc.strerror or exc}")
         return exits.REFUSED
     return code
 

@@ -222,6 +222,22 @@ def test_events_are_told_until_it_is_ended(daemon: Daemon) -> None:
         daemon.release(box)
 
 
+def test_events_of_a_name_that_nobody_has_yet(daemon: Daemon) -> None:
+    process = subprocess.Popen(
+        command("events", "--socket", daemon.socket, "later"), env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert b"cannot find sandbox 'later': waiting" in process.stderr.readline()
+    while not select.select([process.stdout], [], [], 0.2)[0]:
+        daemon.release(daemon.create(name="later")["id"])
+    assert b"(later)" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_kills_the_execution_and_keeps_its_output(
     daemon: Daemon, number: signal.Signals, code: int

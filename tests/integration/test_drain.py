@@ -65,6 +65,14 @@ def test_a_drained_host_refuses_new_work_and_finishes_the_old(daemon: Daemon) ->
     assert daemon.execute(made["id"], ["echo", "again"])["stdout"] == "again\n"
 
 
+def test_a_bound_without_a_wait_drains_nothing(daemon: Daemon) -> None:
+    refused = ctl(daemon, "drain", "--timeout", "1s")
+    _, words = refused.communicate(timeout=60)
+    assert refused.returncode == 125
+    assert "--timeout needs --wait" in words
+    assert daemon.ok("GET", "/v1/host")["draining"] is False
+
+
 def test_waiting_for_a_drained_host_has_an_end(daemon: Daemon) -> None:
     made = daemon.create()
     start(daemon, made, ["sleep", "300"])

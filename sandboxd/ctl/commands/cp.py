@@ -68,6 +68,8 @@ def _kind(client: Client, sandbox: str, path: str) -> tuple[str, int, int] | Non
             headers = answer.headers
     except NoBody as exc:
         if exc.status != 404:
+            # An answer to GET has the reason, which one to HEAD cannot have.
+            client.ask(file_routes.list_directory(sandbox, path, 0))
             raise
         client.get_sandbox(sandbox)
         return None

@@ -9,6 +9,8 @@ import time
 from sandboxd.client.calls import Client
 from sandboxd.ctl import exits
 from sandboxd.ctl.connect import connect
+from sandboxd.ctl.limits import option
+from sandboxd.errors import InvalidRequest
 from sandboxd.quantity import parse_seconds
 
 _LOOK_SECONDS = 0.5
@@ -18,13 +20,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.add_argument("--wait", action="store_true", help="return once nothing runs any more")
     parser.add_argument(
-        "--timeout", metavar="DURATION", type=parse_seconds,
-        help=f"wait at most so long, then exit with {exits.NO_CAPACITY}; the host stays drained",
+        "--timeout", metavar="TIME", type=option(parse_seconds),
+        help=f"with --wait: at most so long, then exit with {exits.NO_CAPACITY}; the host stays "
+        "drained",
     )  # fmt: skip
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Have the host take no new work, and let what runs end."""
+    if arguments.timeout is not None and not arguments.wait:
+        raise InvalidRequest("cannot bound a wait: --timeout needs --wait")
     client = connect(arguments)
     running = client.set_draining(draining=True)["executions_running"]
     if not arguments.wait or not running:

@@ -7,6 +7,7 @@ import argparse
 import json
 from typing import Any
 
+from sandboxd.client.calls import Client
 from sandboxd.client.routes import host_events
 from sandboxd.client.sse import follow_events
 from sandboxd.ctl.connect import connect
@@ -14,6 +15,7 @@ from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import add_output_format
 from sandboxd.ctl.show import printable
+from sandboxd.errors import SandboxNotFound
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print a line for each event until told to stop; with -o json, one object a line."""
+    client = connect(arguments)
+    if arguments.sandbox is not None:
+        _look_for(client, arguments.sandbox)
     with Interrupts():
-        for event in follow_events(connect(arguments), host_events):
+        for event in follow_events(client, host_events):
             data = json.loads(event.data)
             if "sandbox_id" not in data:
                 # About the stream itself, such as a gap in it.
@@ -34,6 +39,14 @@ def execute(arguments: argparse.Namespace) -> int:
                 line = json.dumps(data) if arguments.output == "json" else describe(data)
                 print(line, flush=True)
     return 0
+
+
+def _look_for(client: Client, ref: str) -> None:
+    """A name may be that of one to come, or of another owner's; but most often it is a slip."""
+    try:
+        client.get_sandbox(ref)
+    except SandboxNotFound as exc:
+        say(f"{printable(exc.message)}: waiting for one")
 
 
 def describe(event: dict[str, Any]) -> str:

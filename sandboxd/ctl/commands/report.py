@@ -13,6 +13,8 @@ from sandboxd.ctl.show import print_json
 from sandboxd.errors import InvalidRequest
 from sandboxd.quantity import parse_seconds
 
+_FORMS = ("such as 2026-01-02T03:04:05Z", "how long ago, such as 2h")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
@@ -21,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--output", "-o", choices=("table", "json"), default="table", help="default: table"
     )
-    when = "such as 2026-01-02T03:04:05Z, or how long ago, such as 2h"
+    when = f"{_FORMS[0]}, or {_FORMS[1]}"
     parser.add_argument(
         "--since", type=option(moment), default="1h", metavar="TIME", help=f"{when}; default: 1h"
     )
@@ -54,4 +56,8 @@ def moment(given: str) -> datetime:
         if found.tzinfo is None:
             raise ValueError("needs a time zone, such as Z")
         return found.astimezone(UTC)
-    return datetime.now(UTC) - timedelta(seconds=parse_seconds(given))
+    try:
+        seconds = parse_seconds(given)
+    except ValueError as exc:
+        raise ValueError(f"neither a time {_FORMS[0]}, nor {_FORMS[1]}") from exc
+    return datetime.now(UTC) - timedelta(seconds=seconds)

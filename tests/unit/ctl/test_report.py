@@ -200,3 +200,5 @@ def test_times_are_moments_or_so_long_ago() -> None:
     for bad in ("2026-01-02T03:04:05", "yesterday", "", "-1h"):
         with pytest.raises(ValueError, match=r"."):
             moment(bad)
+    with pytest.raises(ValueError, match=r"neither a time such as .*, nor how long ago"):
+        moment("yesterday")
