@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import ipaddress
 import os
 import tomllib
@@ -210,9 +211,17 @@ def load(path: str | None, environment: Mapping[str, str]) -> Config:
         return Config.model_validate(values)
     except ValidationError as exc:
         problems = "; ".join(
-            f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()
+            _no_such(error["loc"][0])
+            if error["type"] == "extra_forbidden"
+            else f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
+            for error in exc.errors()
         )
         raise ConfigError(f"cannot accept the settings: {problems}") from exc
+
+
+def _no_such(name: int | str) -> str:
+    near = difflib.get_close_matches(str(name), Config.model_fields, n=1)
+    return f"{name}: there is no such setting" + (f" (perhaps {near[0]})" if near else "")
 
 
 def _read_file(path: str | None) -> dict[str, Any]:

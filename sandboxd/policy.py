@@ -84,10 +84,17 @@ class LimitPolicy:
 
 def _too_large(name: str, value: float, bound: float, whose: str) -> LimitTooLarge:
     return LimitTooLarge(
-        f"cannot take {name} {value:g}: {whose} is {bound:g}",
+        f"cannot take {name} {_shown(name, value)}: {whose} is {_shown(name, bound)}",
         hint="ask for less; requests are never clamped",
         details={"limit": name, "asked": value, "maximum": bound},
     )
+
+
+def _shown(name: str, value: float) -> str:
+    """Sizes to the byte, since the two of a comparison may be near each other."""
+    if "bytes" not in name:
+        return f"{value:g}"
+    return f"{int(value)} ({format_bytes(int(value))})"
 
 
 def check_required(
@@ -100,8 +107,12 @@ def check_required(
         held = enforcement[name]
         weak = by is EnforcedBy.KERNEL and held.by is not EnforcedBy.KERNEL
         if held.by is EnforcedBy.NONE or weak:
+            lack = f"cannot enforce {name} on this host: {held.detail}"
+            if held.by is not EnforcedBy.NONE:
+                who = f"the {held.by.value} holds it ({held.detail})"
+                lack = f"cannot have the kernel enforce {name} on this host: {who}"
             raise LimitUnsupported(
-                f"cannot enforce {name} on this host: {held.detail}",
+                lack,
                 hint="see `sandboxctl doctor` for what this host lacks",
                 details={"limit": name, "enforced_by": held.by.value, "detail": held.detail},
             )

@@ -215,6 +215,7 @@ class Registry:
         if name is not None and self._has_name(owner_uid, name):
             raise NameInUse(
                 f"cannot create sandbox {name!r}: the name is in use",
+                hint="choose another name, or release the sandbox that has it",
                 details={"name": name},
             )
         self.check_quota(owner_uid, sandboxes=1, memory_bytes=memory_bytes)

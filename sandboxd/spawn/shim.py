@@ -314,9 +314,9 @@ def _be_spared() -> list[str]:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("-1000")
     except PermissionError:
-        missing.append("oom_score_adj")
+        missing.append("oom_score_adj: the host's OOM killer may take a shim and end its execution")
     try:
         os.setpriority(os.PRIO_PROCESS, 0, -10)
     except PermissionError:
-        missing.append("priority")
+        missing.append("priority: on a busy host a shim may be late to act")
     return missing

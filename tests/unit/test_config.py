@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that are lists, and whose directories are the service's."""
+"""Settings that are lists, those that are none, and whose directories are the service's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from sandboxd import config
-from sandboxd.config import Config
+from sandboxd.config import Config, load
+from sandboxd.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,15 @@ def test_the_services_directories_are_its_own_behind_links(
     assert config.is_service(str(tmp_path / "disk"), runtime)
     assert not config.is_service(str(tmp_path / "other"), runtime)
     assert not config.is_service(str(tmp_path / "disk"), str(tmp_path / "runtime"))
+
+
+def test_a_setting_that_is_none_is_named_with_the_nearest_that_is(tmp_path: Path) -> None:
+    file = tmp_path / "sandboxd.toml"
+    file.write_text('max_sandboxes_per_user = 3\nqqq = 1\ncgroup_mode = "maybe"\n')
+    with pytest.raises(ConfigError) as caught:
+        load(str(file), {})
+    assert str(caught.value) == (
+        "cannot accept the settings: cgroup_mode: Input should be 'auto', 'required' or 'off'; "
+        "max_sandboxes_per_user: there is no such setting (perhaps max_sandboxes_per_caller); "
+        "qqq: there is no such setting"
+    )

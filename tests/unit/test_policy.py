@@ -32,6 +32,10 @@ def test_what_is_asked_is_taken_to_the_bound_and_never_clamped() -> None:
     with pytest.raises(LimitTooLarge, match="maximum is") as caught:
         POLICY.for_sandbox(LimitChanges(memory_bytes=4 * GIB + 1))
     assert caught.value.details["maximum"] == 4 * GIB
+    assert "4294967297 (4.0 GiB)" in caught.value.message
+    assert "4294967296 (4 GiB)" in caught.value.message
+    with pytest.raises(LimitTooLarge, match="pids 1001: this server's maximum is 1000"):
+        POLICY.for_sandbox(LimitChanges(pids=1001))
 
 
 def test_memory_below_the_shims_own_need_is_refused() -> None:
@@ -85,7 +89,10 @@ def test_required_limits() -> None:
     check_required(["memory_bytes"], EnforcedBy.KERNEL, ENFORCEMENT)
     with pytest.raises(LimitUnsupported, match="nothing holds it"):
         check_required(["disk_bytes"], None, ENFORCEMENT)
-    with pytest.raises(LimitUnsupported, match="sampled"):
+    with pytest.raises(
+        LimitUnsupported,
+        match=r"have the kernel enforce cpus .*: the supervisor holds it \(sampled\)",
+    ):
         check_required(["cpus"], EnforcedBy.KERNEL, ENFORCEMENT)
     with pytest.raises(InvalidRequest, match="not a limit"):
         check_required(["colour"], None, ENFORCEMENT)
