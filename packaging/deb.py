@@ -145,8 +145,8 @@ def main(arguments: list[str]) -> int:
     os.umask(0o022)
     try:
         print(build(kind, options.output, force=options.force))
-    except bootstrap.SetupError as error:
-        bootstrap.say(str(error))
+    except (bootstrap.SetupError, OSError) as error:
+        bootstrap.say(f"cannot build the package: {error}")
         return 1
     return 0
 

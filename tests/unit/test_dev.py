@@ -328,6 +328,13 @@ class TestCommands:
 
 
 class TestPackage:
+    def test_no_place_for_it_is_said(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        tmp_path.joinpath("file").touch()
+        assert deb.main(["--output", str(tmp_path / "file" / "below")]) == 1
+        assert capsys.readouterr().err.startswith("dev: cannot build the package: ")
+
     @pytest.mark.parametrize(
         ("arguments", "builds"),
         [
