@@ -57,6 +57,16 @@ def test_what_runs_is_printed_as_sandboxctl_prints_it(tmp_path: Path) -> None:
     assert said[1:-1] == ["SANDBOX", listed, "last"]
 
 
+def test_what_may_still_run_is_named_without_a_daemon_too() -> None:
+    work = r"""
+    mkdir -p /run/sandboxd/executions/boxboxboxbox-executionexe
+    sh "$SCRIPTS/sandboxd.prerm" remove
+    """
+    said = host(work)
+    assert "boxboxboxbox-executionexe" in said
+    assert host(work.replace("mkdir", ": mkdir")) == []
+
+
 def test_removal_ends_the_daemon_that_no_service_manager_ended() -> None:
     work = r"""
     : > /var/lib/sandboxd/lock
