@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -147,6 +148,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = parse(sys.argv[1:] if argv is None else argv)
+    # What others have named must not end a list that this locale cannot encode.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = command_module(arguments.command).execute(arguments)
         sys.stdout.flush()

@@ -285,6 +285,17 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
         assert box in (await ctl(server, "ls", "--all")).stdout.decode()
 
 
+async def test_a_command_that_the_locale_cannot_encode_hides_nothing() -> None:
+    async with served() as server:
+        await ctl(server, "create", "--name", "box")
+        await ctl(
+            server, "exec", "box", "--", "prog", "\N{SNOWMAN}\N{LATIN SMALL LETTER E WITH ACUTE}"
+        )
+        listed = await ctl(server, "ps", "--all", PYTHONIOENCODING="latin-1")
+        assert listed.code == 0, listed.stderr
+        assert "'?\N{LATIN SMALL LETTER E WITH ACUTE}'" in listed.stdout.decode("latin-1")
+
+
 async def test_doctor_is_1_until_all_limits_are_held() -> None:
     async with served() as server:
         ended = await ctl(server, "doctor")
