@@ -39,6 +39,9 @@ def connect_or_start(
         client.host()
     except DaemonUnreachable as exc:
         is_named = bool(arguments.socket or os.environ.get(SOCKET_VARIABLE))
+        if not is_named and exc.number == errno.EACCES:
+            no_other = "no private daemon is started instead: it would be the weaker one"
+            exc.hint = f"{exc.hint}; {no_other}"
         if is_named or exc.number not in _NOBODY_THERE:
             raise
     else:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from sandboxd.client.refusals import DaemonUnreachable
 from sandboxd.errors import (
     CapacityExceeded,
     Draining,
@@ -69,8 +68,6 @@ def report(error: SandboxdError) -> int:
         say(f"  hint: {error.hint}")
     if error.code == "INTERNAL" and "request_id" in error.details:
         say(f"  request: {error.details['request_id']}")
-    if isinstance(error, DaemonUnreachable) and error.number == errno.EACCES:
-        say("  no private daemon is started instead: it would be the weaker one")
     return of_error(error)
 
 

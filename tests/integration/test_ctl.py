@@ -270,16 +270,20 @@ def await_running(daemon: Daemon) -> Any:
 
 def test_a_daemon_that_may_not_be_used_is_not_replaced(requires_root: None, daemon: Daemon) -> None:
     # Imported first, since this Python's own files may be root's alone.
-    script = (
-        "import os, sys; from sandboxd.ctl.main import main, parse;"
-        f"argv = ['run', '--socket', {daemon.socket!r}, '--', 'true']; parse(argv);"
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(main(argv))"
-    )
-    argv = [sys.executable, "-P", "-c", script]
-    ended = subprocess.run(argv, env=ENVIRONMENT, capture_output=True, timeout=END_SECONDS)
-    assert ended.returncode == 125
-    assert b"permission denied" in ended.stderr
-    assert b"hint" in ended.stderr
+    for command_line in (["run", "--", "true"], ["ls"]):
+        script = (
+            "import os, sys; from sandboxd.client import calls; "
+            "from sandboxd.ctl.main import main, parse; "
+            f"calls.DEFAULT_SOCKET = {daemon.socket!r}; argv = {command_line!r}; parse(argv); "
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(main(argv))"
+        )
+        argv = [sys.executable, "-P", "-c", script]
+        ended = subprocess.run(argv, env=ENVIRONMENT, capture_output=True, timeout=END_SECONDS)
+        assert ended.returncode == 125
+        assert b"permission denied" in ended.stderr
+        assert b"hint" in ended.stderr
+        # There is none for other commands.
+        assert (b"no private daemon" in ended.stderr) == (command_line[0] == "run")
 
 
 @pytest.mark.usefixtures("private")

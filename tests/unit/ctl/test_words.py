@@ -80,7 +80,7 @@ def test_a_refusal_is_told_with_its_hint_and_fields(capsys: pytest.CaptureFixtur
     exits.report(DaemonUnreachable("/s", errno.EACCES))
     said = capsys.readouterr().err
     for part in ("cannot accept a: bad", "b: worse", "hint: be good", "request: abcdefghijkl",
-                 "permission denied", "no private daemon"):  # fmt: skip
+                 "permission denied", "ask an admin"):  # fmt: skip
         assert part in said
 
 
