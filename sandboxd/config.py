@@ -8,7 +8,7 @@ import difflib
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Literal
 
@@ -172,8 +172,9 @@ class Config(BaseModel):
 def argument_parser() -> argparse.ArgumentParser:
     """The command line of `sandboxd`."""
     parser = argparse.ArgumentParser(
-        prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl."
-    )
+        prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl.",
+        allow_abbrev=False,
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"sandboxd {__version__}")
     parser.add_argument("--config", metavar="FILE", help=f"settings (default {DEFAULT_FILE})")
     parser.add_argument(
@@ -211,7 +212,7 @@ def load(path: str | None, environment: Mapping[str, str]) -> Config:
         return Config.model_validate(values)
     except ValidationError as exc:
         problems = "; ".join(
-            _no_such(error["loc"][0])
+            _no_such(str(error["loc"][0]), Config.model_fields)
             if error["type"] == "extra_forbidden"
             else f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
             for error in exc.errors()
@@ -219,8 +220,18 @@ def load(path: str | None, environment: Mapping[str, str]) -> Config:
         raise ConfigError(f"cannot accept the settings: {problems}") from exc
 
 
-def _no_such(name: int | str) -> str:
-    near = difflib.get_close_matches(str(name), Config.model_fields, n=1)
+def unknown(environment: Mapping[str, str]) -> list[str]:
+    """What of the environment looks like a setting and is none. It may be another program's."""
+    known = [_PREFIX + name.upper() for name in Config.model_fields]
+    return [
+        _no_such(name, known)
+        for name in environment
+        if name.startswith(_PREFIX) and name not in known
+    ]
+
+
+def _no_such(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
     return f"{name}: there is no such setting" + (f" (perhaps {near[0]})" if near else "")
 
 

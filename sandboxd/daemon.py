@@ -85,6 +85,8 @@ def main() -> None:
         # By the environment's name already, since a setting beside it may be refused.
         with _ready_file(os.environ.get("SANDBOX_READY_FILE") or None):
             settings = config.load(arguments.config, os.environ)
+            for text in config.unknown(os.environ):
+                _log.warning("Ignored: %s", text)
             with _ready_file(settings.ready_file):
                 asyncio.run(_Daemon(arguments, settings).run())
     except SandboxdError as exc:

@@ -61,7 +61,7 @@ def of_error(error: SandboxdError) -> int:
 
 def report(error: SandboxdError) -> int:
     """Say on stderr what was refused and what to do; returns the exit code."""
-    say(error.message)
+    say(f"{error.message} [{error.code}]")
     for field in error.details.get("fields", ())[1:]:
         say(f"  {field['path']}: {field['reason']}")
     if error.hint:

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from sandboxd import __version__
 from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE
@@ -62,7 +62,11 @@ class CommandModule(Protocol):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with the exit code for what is refused."""
+    """argparse, with the exit code for what is refused, and options by their whole name alone: a
+    script's `--mem` would mean another one, or none, as soon as there is a second."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line."""

@@ -52,3 +52,14 @@ def test_a_setting_that_is_none_is_named_with_the_nearest_that_is(tmp_path: Path
         "max_sandboxes_per_user: there is no such setting (perhaps max_sandboxes_per_caller); "
         "qqq: there is no such setting"
     )
+
+
+def test_what_looks_like_a_setting_in_the_environment_is_named() -> None:
+    environment = {
+        "SANDBOX_MEMORY_LIMT_BYTES": "64M",
+        "SANDBOX_PIDS_LIMIT": "5",
+        "SANDBOXES": "x",
+    }
+    assert config.unknown(environment) == [
+        "SANDBOX_MEMORY_LIMT_BYTES: there is no such setting (perhaps SANDBOX_MEMORY_LIMIT_BYTES)"
+    ]

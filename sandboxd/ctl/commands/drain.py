@@ -34,10 +34,10 @@ def execute(arguments: argparse.Namespace) -> int:
     running = client.set_draining(draining=True)["executions_running"]
     if not arguments.wait or not running:
         return 0
-    exits.say(f"waiting for {running} executions to end")
+    exits.say(f"waiting for the end of what runs: {running}")
     left = _wait(client, arguments.timeout)
     if left:
-        exits.say(f"{left} executions still run; the host stays drained")
+        exits.say(f"executions that still run: {left}; the host stays drained")
         return exits.NO_CAPACITY
     return 0
 

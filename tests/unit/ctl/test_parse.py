@@ -118,6 +118,13 @@ def test_usage_is_one_line(
     assert capsys.readouterr().out.splitlines()[:2] == [f"usage: {usage}", ""]
 
 
+def test_an_option_is_known_by_its_whole_name_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["create", "--mem", "64M"])
+    assert ended.value.code == 125
+    assert "unrecognized arguments: --mem" in capsys.readouterr().err
+
+
 def test_an_option_before_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(["--socket", "/run/some.sock", "ls"])

@@ -79,8 +79,10 @@ def test_a_refusal_is_told_with_its_hint_and_fields(capsys: pytest.CaptureFixtur
     exits.report(InternalError("cannot serve", details={"request_id": "abcdefghijkl"}))
     exits.report(DaemonUnreachable("/s", errno.EACCES))
     said = capsys.readouterr().err
-    for part in ("cannot accept a: bad", "b: worse", "hint: be good", "request: abcdefghijkl",
-                 "permission denied", "ask an admin"):  # fmt: skip
+    for part in (
+        "cannot accept a: bad [INVALID_REQUEST]\n", "b: worse", "hint: be good",
+        "request: abcdefghijkl", "permission denied", "ask an admin",
+    ):  # fmt: skip
         assert part in said
 
 
