@@ -163,11 +163,21 @@ def soak_count() -> Callable[[int], int]:
     return lambda full: max(1, round(full * share))
 
 
+def command_of(pid: str) -> str:
+    try:
+        text = (
+            Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
+        return text or f"a zombie of {Path('/proc', pid, 'comm').read_text().strip()}"
+    except FileNotFoundError:
+        return "gone"
+
+
 def left_behind() -> set[str]:
     """Name the children of this process and, where systemd runs, the units of sandboxes."""
     found = set()
     for children in Path("/proc/self/task").glob("*/children"):
-        found |= {f"child {pid}" for pid in children.read_text().split()}
+        found |= {f"child {pid} ({command_of(pid)})" for pid in children.read_text().split()}
     if Path("/run/systemd/system").exists():
         units = subprocess.run(
             ["systemctl", "list-units", "--all", "--plain", "--no-legend", "sandboxd-*"],

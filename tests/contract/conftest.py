@@ -47,8 +47,12 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def daemon(scheme: str) -> Iterator[Daemon]:
-    """A running daemon, open to every uid of the host."""
+def daemon(scheme: str, nothing_left_behind: None) -> Iterator[Daemon]:
+    """A running daemon, open to every uid of the host.
+
+    nothing_left_behind: pytest before 8 would look for children before the daemon has ended, since
+    it orders the ends of fixtures by their last use.
+    """
     settings = {
         "SANDBOX_CGROUP_MODE": MODES[scheme],
         "SANDBOX_MEMORY_LIMIT_BYTES": str(MEMORY_BYTES),
