@@ -247,13 +247,6 @@ def _read_file(path: str | None) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path or DEFAULT_FILE}: {exc}") from exc
 
 
-def is_service(state_directory: str, runtime_directory: str) -> bool:
-    """Whether these are the service's; links to where an admin has put them change nothing."""
-    defaults = (DEFAULT_STATE_DIRECTORY, DEFAULT_RUNTIME_DIRECTORY)
-    given = (state_directory, runtime_directory)
-    return tuple(map(os.path.realpath, given)) == tuple(map(os.path.realpath, defaults))
-
-
 def named_socket() -> str | None:
     """The socket the environment names for server, client and sandboxctl alike."""
     return os.environ.get("SANDBOXD_SOCKET") or None

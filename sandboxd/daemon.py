@@ -262,7 +262,9 @@ class _Daemon:
             ) from exc
 
     def _wanted(self, instance_id: str, budget: Budget) -> Wanted:
-        is_service = config.is_service(self._state, self._runtime)
+        is_service = (self._state, self._runtime) == (
+            config.DEFAULT_STATE_DIRECTORY, config.DEFAULT_RUNTIME_DIRECTORY,
+        )  # fmt: skip
         io_path, io_detail = self._io_device()
         return Wanted(
             cgroup_mode=self._settings.cgroup_mode,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that are lists, those that are none, and whose directories are the service's."""
+"""Settings that are lists, and those that are none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sandboxd import config
 from sandboxd.config import Config, load
 from sandboxd.errors import ConfigError
 
@@ -27,19 +26,6 @@ def test_denied_addresses(value: object) -> None:
 def test_addresses_that_are_none_are_refused(value: object) -> None:
     with pytest.raises(ValidationError, match="denied_addresses"):
         Config.model_validate({"denied_addresses": value})
-
-
-def test_the_services_directories_are_its_own_behind_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "state").symlink_to("disk")
-    monkeypatch.setattr(config, "DEFAULT_STATE_DIRECTORY", str(tmp_path / "state"))
-    runtime = config.DEFAULT_RUNTIME_DIRECTORY
-    assert config.is_service(str(tmp_path / "state"), runtime)
-    assert config.is_service(str(tmp_path / "disk"), runtime)
-    assert not config.is_service(str(tmp_path / "other"), runtime)
-    assert not config.is_service(str(tmp_path / "disk"), str(tmp_path / "runtime"))
 
 
 def test_a_setting_that_is_none_is_named_with_the_nearest_that_is(tmp_path: Path) -> None:
