@@ -208,10 +208,16 @@ def test_removed_it_says_what_still_runs_and_installed_again_knows_it(
 
 
 def test_purge_ends_everything(service: Service, running: list[Any]) -> None:
-    uid = int(service.execute("kept", "id -u")["stdout"])
-    assert host.processes_of(uid)
+    uids = [int(service.execute("kept", "id -u")["stdout"])]
+    suspended = service.create(name="suspended", limits={"memory_bytes": "64M"})
+    uids.append(int(service.execute("suspended", "id -u")["stdout"]))
+    start(service, suspended, "exec sleep 600")
+    service.ok("POST", "/v1/sandboxes/suspended/suspend")
+    for uid in uids:
+        assert host.processes_of(uid)
     run("apt-get", "purge", "--yes", "sandboxd")
-    assert not host.processes_of(uid)
+    for uid in uids:
+        assert not host.processes_of(uid)
     assert not units()
     for path in ("/var/lib/sandboxd", "/run/sandboxd", "/etc/sandboxd"):
         assert not Path(path).exists()
