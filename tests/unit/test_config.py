@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sandboxd import config
 from sandboxd.config import Config, load
 from sandboxd.errors import ConfigError
 
