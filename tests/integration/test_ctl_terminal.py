@@ -47,9 +47,11 @@ def test_a_shell_on_a_terminal(daemon: Daemon) -> None:
     # The size arrives when the program's own SIGWINCH does.
     terminal.type("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.1; done; echo re''sized\r")
     terminal.wait_for("resized")
-    # Only a job that runs already is sure to get what is typed.
-    terminal.type("sh -c 'echo rea\"\"dy; sleep 1000'\r")
-    terminal.wait_for("ready\r\n")
+    # Only a program that runs already is sure to die of it: a shell that becomes one may take the
+    # signal and then be gone.
+    terminal.type("cat\r")
+    terminal.type("twice\r")
+    terminal.wait_for("twice\r\ntwice\r\n")
     terminal.type("\x03")
     terminal.wait_for("$ ")
     terminal.type("exit 7\r")

@@ -56,7 +56,7 @@ def test_a_drained_host_refuses_new_work_and_finishes_the_old(daemon: Daemon) ->
         daemon.start()
     with ctl(daemon, "drain", "--wait") as waiting:
         assert waiting.stderr is not None
-        assert "1 executions" in waiting.stderr.readline()
+        assert "what runs: 1" in waiting.stderr.readline()
         (home / "go").touch()
         assert waiting.wait(60) == 0
     assert daemon.wait(running)["exit_code"] == 4
@@ -81,7 +81,7 @@ def test_waiting_for_a_drained_host_has_an_end(daemon: Daemon) -> None:
     _, words = ended.communicate(timeout=60)
     assert ended.returncode == 75
     assert time.monotonic() - began >= 1
-    assert "1 executions still run" in words
+    assert "still run: 1;" in words
     assert daemon.ok("GET", "/v1/host")["draining"] is True
     undrained = ctl(daemon, "undrain")
     assert (undrained.communicate(timeout=60), undrained.returncode) == (("", ""), 0)
