@@ -64,8 +64,8 @@ class DiskPast:
             with self._connected() as database:
                 return _read(database)
         except (OSError, sqlite3.OperationalError) as exc:
-            # SQLITE_ERROR: tables are not as they should be. All others are of
-            # another's making, or of this moment, and the file may be of use yet.
+            # SQLITE_ERROR: tables are not as they should be. All others are of another's making,
+            # or of this moment, and the file may be of use yet.
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
                 self._set_aside(exc)
             else:

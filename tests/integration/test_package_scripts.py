@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ANOTHER_UID
+from tests.harness import ROOT
 
 pytestmark = [pytest.mark.usefixtures("requires_root")]
-ROOT = Path(__file__).resolve().parents[2]
 SPAWNER = "/x/sandboxd/spawn/__main__.py /run/sandboxd/spawner.sock"
 SUPERVISOR = "/x/sandboxd/supervisor/__main__.py /run/sandboxd"
 # A shell by Python's name, and what it takes to see that one has ended, or has not.

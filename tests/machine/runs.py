@@ -13,7 +13,9 @@ _BESIDE = [
     f"tests/system/test_{name}.py"
     for name in ("chaos", "disk_limits", "flat", "io_devices", "own_disks", "roots")
 ]
-# Where the package brings its libraries: its life, and the contract.
+# Debian 12 and Ubuntu 24.04, whose own libraries are too old: the package brings its own, and the
+# checkout is run with them. The package's life, and the contract.
+BUNDLED_SUITES = ("bookworm", "noble")
 _OLDER = {
     "package": ["tests/system/test_package.py"],
     # Debian 12's pytest-xdist (3.1) does not know worksteal.
@@ -32,10 +34,8 @@ _RUNS = {
             "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
         ],
     },
-    "bookworm": _OLDER,
-    "noble": _OLDER,
+    **dict.fromkeys(BUNDLED_SUITES, _OLDER),
 }  # fmt: skip
-# The suite's own libraries are too old for the checkout: it runs with the package's.
 _LIBRARIES = r"""
 python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 dpkg-deb --extract build/deb/sandboxd_*~bundled_*.deb /opt/bundled
@@ -48,7 +48,7 @@ exec "$@"
 def commands(suite: str, given: list[str], *, named: bool) -> list[list[str]]:
     """Each of the suite's runs with pytest's arguments `given`; a single one if they name tests."""
     runs = {"named": []} if named else _RUNS[suite]
-    needed = ["sh", "-euc", _LIBRARIES, "sh"] if _RUNS[suite] is _OLDER else []
+    needed = ["sh", "-euc", _LIBRARIES, "sh"] if suite in BUNDLED_SUITES else []
     return [
         [*needed, *_PYTEST, f"--junit-xml={OUTPUT_DIRECTORY}/{name}.xml", *own, *given]
         for name, own in runs.items()

@@ -21,6 +21,7 @@ from sandboxd import __version__
 from tests.conftest import ANOTHER_UID, unmet
 from tests.contract.probes import path_of, start
 from tests.harness import ROOT, Daemon
+from tests.machine.runs import BUNDLED_SUITES
 from tests.system import host
 
 pytestmark = pytest.mark.timeout(600)
@@ -86,7 +87,7 @@ def scopes() -> set[str]:
 @pytest.fixture(scope="module")
 def is_bundled() -> bool:
     """Whether this release's own libraries are too old for sandboxd."""
-    return platform.freedesktop_os_release()["VERSION_CODENAME"] in {"bookworm", "noble"}
+    return platform.freedesktop_os_release()["VERSION_CODENAME"] in BUNDLED_SUITES
 
 
 @pytest.fixture(scope="module")
