@@ -41,7 +41,8 @@ class EntryKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. path: relative to the home, b"" for the home itself. target: a symlink's."""
+    """One entry. path: relative to the home, b"" for the home itself, or absolute where that was
+    asked for. target: a symlink's."""
 
     path: bytes
     kind: EntryKind
@@ -72,7 +73,8 @@ class Listing:
 
 
 def clean_path(path: bytes, field: str) -> bytes:
-    """A path relative to the home, without empty and `.` components; b"" = the home itself.
+    """A path without empty and `.` components: relative to the home, b"" = the home itself, or
+    absolute, as a program in the sandbox has it.
 
     Raises InvalidRequest for `..`, NUL and what is longer than the kernel takes.
     """
@@ -83,7 +85,7 @@ def clean_path(path: bytes, field: str) -> bytes:
         raise InvalidRequest.field(field, "must not have a `..` component")
     if any(len(part) > MAX_NAME_BYTES for part in parts):
         raise InvalidRequest.field(field, f"has a name of over {MAX_NAME_BYTES} bytes")
-    cleaned = b"/".join(parts)
+    cleaned = (b"/" if path.startswith(b"/") else b"") + b"/".join(parts)
     if len(cleaned) > MAX_PATH_BYTES:
         raise InvalidRequest.field(field, f"is longer than {MAX_PATH_BYTES} bytes")
     return cleaned

@@ -113,7 +113,8 @@ AnyRoute = Route[Any, Any]
 
 
 def path_parameter(values: Mapping[str, str | None]) -> bytes:
-    """The path below a home, decoded once: `%2F` separates like `/`. Raises InvalidRequest."""
+    """The path in a sandbox, decoded once: `%2F` separates like `/`, so that both `//tmp` and
+    `/%2Ftmp` name /tmp. Raises InvalidRequest."""
     sent = values.get("path") or ""
     return clean_path(unquote_to_bytes(sent.encode("utf-8", "surrogateescape")), "path")
 

@@ -34,7 +34,8 @@ async def file_use(
     live.touch(context.clock)
     try:
         async with scope:
-            yield context.workspaces.files(live.sandbox, take)
+            private_tmp = context.settings.private_mounts or live.sandbox.has_own_root
+            yield context.workspaces.files(live.sandbox, take, private_tmp=private_tmp)
     except HostDiskFull as exc:
         if not context.workspaces.has_own_disk(live.sandbox.id):
             raise

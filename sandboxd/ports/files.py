@@ -70,7 +70,8 @@ class ArchiveWriter(Protocol):
 
 
 class SandboxFiles(Protocol):
-    """The home of one sandbox. Symbolic links are followed only as far as they stay in it.
+    """One sandbox's home and /tmp, by relative paths (below the home) and by those that its
+    programs have. Symbolic links are followed only as far as they stay in the directory.
 
     Every method raises FileMissing where nothing is at the path, FileConflict where something else
     is, and AccessDenied for a path that leaves the home or what the sandbox's uid may not do.

@@ -79,8 +79,11 @@ class Workspaces(Protocol):
         """Bytes by which the whole file system has grown so far; what shrank it is left out."""
         ...
 
-    def files(self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]]) -> SandboxFiles:
-        """The files in its home, for the API. take: asked before so many bytes are written."""
+    def files(
+        self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]], *, private_tmp: bool
+    ) -> SandboxFiles:
+        """Its files, for the API. take: asked before so many bytes are written. private_tmp:
+        whether what its programs call /tmp is the sandbox's own."""
         ...
 
     def home(self, sandbox_id: str) -> str:

@@ -152,23 +152,30 @@ _CONFLICTS = {
 }
 
 
+# Where nothing but a directory on the way can be missing.
+WITH_PARENTS = "a directory on the way there is missing: ?parents=true makes it"
+
+
 @contextmanager
-def named(verb: str, path: bytes) -> Iterator[None]:
-    """Turn an OSError into what the API answers: "cannot VERB PATH: cause"."""
+def named(verb: str, path: bytes, *, missing: str | None = None) -> Iterator[None]:
+    """Turn an OSError into what the API answers: "cannot VERB PATH: cause".
+
+    missing: the hint where something does not exist.
+    """
     try:
         yield
     except OSError as exc:
-        raise _error(exc, f"cannot {verb} {shown(path)}") from exc
+        raise _error(exc, f"cannot {verb} {shown(path)}", missing) from exc
 
 
-def _error(exc: OSError, what: str) -> SandboxdError | OSError:
+def _error(exc: OSError, what: str, missing: str | None) -> SandboxdError | OSError:
     number = exc.errno
     if number == errno.ENOENT:
-        return FileMissing(f"{what}: no such file or directory")
+        return FileMissing(f"{what}: no such file or directory", hint=missing)
     if number == errno.EXDEV:
         return AccessDenied(
-            f"{what}: the path leads out of the sandbox's home",
-            hint="a symbolic link may only point to what is in the home",
+            f"{what}: a symbolic link on the way leads out of the directory it is in",
+            hint="links are followed within the home and within /tmp, if they are relative",
         )
     if number in (errno.EACCES, errno.EPERM):
         return AccessDenied(f"{what}: the sandbox's own uid may not")

@@ -24,6 +24,7 @@ from threading import Event
 from typing import Protocol, cast
 
 from sandboxd.errors import ConfigError, SandboxdError, host_lacks
+from sandboxd.levels import HOME_INSIDE, TMP_INSIDE
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
 from sandboxd.workspace import identity
@@ -200,8 +201,10 @@ class Directories:
         """Bytes by which the file system has grown so far, whoever's they are."""
         return await self._disk.growth_bytes()
 
-    def files(self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]]) -> HomeFiles:
-        """The files in its home; `take` is asked before each write."""
+    def files(
+        self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]], *, private_tmp: bool
+    ) -> HomeFiles:
+        """Its files; `take` is asked before each write."""
         place = Place(
             home=self.home(sandbox.id),
             staging=self._staging(sandbox.id),
@@ -209,6 +212,7 @@ class Directories:
             workers=self._workers,
             remove=self._remove_tree,
             take=take,
+            inside=self._paths_inside(sandbox, private_tmp),
         )
         return HomeFiles(place)
 
@@ -279,6 +283,16 @@ class Directories:
             await self._remove_tree(path)
         except NotADirectoryError:
             await asyncio.to_thread(os.unlink, path)
+
+    def _paths_inside(self, sandbox: Sandbox, private_tmp: bool) -> Mapping[bytes, str]:
+        """Where the sandbox's programs have its directories: where these are."""
+        home, tmp = self.home(sandbox.id), self.tmp(sandbox.id)
+        inside = {HOME_INSIDE: home}
+        if private_tmp:
+            inside |= dict.fromkeys(TMP_INSIDE, tmp)
+        if not sandbox.has_own_root:
+            inside |= {home: home, tmp: tmp}
+        return {os.fsencode(path): directory for path, directory in inside.items()}
 
     def _staging(self, sandbox_id: str) -> str:
         return os.path.join(self._place(sandbox_id), "staging")

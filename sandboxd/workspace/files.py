@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one sandbox's home, for the API; fits ports.files.SandboxFiles.
+"""The files of one sandbox, in its home and its /tmp, for the API; fits ports.files.SandboxFiles.
 
 A removed tree is renamed into the staging directory first, so that it is gone at once and nothing
 in the sandbox can disturb its removal. What an earlier daemon left there goes when the next starts.
@@ -10,16 +10,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import ParamSpec, TypeVar
 
 from sandboxd.entries import Entry, Listing
-from sandboxd.errors import InvalidRequest
 from sandboxd.names import new_id
 from sandboxd.workspace import beneath, listing
-from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
+from sandboxd.workspace.beneath import WITH_PARENTS, named, opened, opened_home, opened_parent
 from sandboxd.workspace.pack import Packer
-from sandboxd.workspace.place import Place
+from sandboxd.workspace.place import Place, Spot
 from sandboxd.workspace.transfer import Reader, Writer
 from sandboxd.workspace.unpack import Unpacker
 
@@ -37,96 +36,103 @@ class HomeFiles:
 
     async def stat(self, path: bytes) -> Entry:
         """See SandboxFiles."""
-        return await self._run(self._stat, path)
+        return await self._run(self._stat, self._place.locate(path))
 
     async def open_reader(self, path: bytes) -> Reader:
         """See SandboxFiles."""
-        reader = Reader(self._place, path)
+        reader = Reader(self._place, self._place.locate(path))
         async with _undone(reader.close):
             await reader.open()
         return reader
 
     async def open_writer(self, path: bytes, *, mode: int | None, parents: bool) -> Writer:
         """See SandboxFiles."""
-        _check_not_home(path)
-        writer = Writer(self._place, path, mode)
+        writer = Writer(self._place, self._named(path), mode)
         async with _undone(writer.discard):
             await writer.open(parents=parents)
         return writer
 
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
         """See SandboxFiles."""
-        _check_not_home(path)
+        spot = self._named(path)
         await self._place.take(_DIRECTORY_BYTES)
-        await self._run(self._make_directory, path, mode, parents)
+        await self._run(self._make_directory, spot, mode, parents)
 
     async def rename(self, path: bytes, to: bytes) -> None:
         """See SandboxFiles."""
-        _check_not_home(path)
-        _check_not_home(to)
-        await self._run(self._rename, path, to)
+        await self._run(self._rename, self._named(path), self._named(to))
 
     async def remove(self, path: bytes) -> None:
         """See SandboxFiles."""
-        _check_not_home(path)
-        moved = await self._run(self._take_away, path)
+        moved = await self._run(self._take_away, self._named(path))
         if moved is not None:
             await self._place.remove(moved)
 
     async def list(self, path: bytes, *, depth: int, limit: int) -> Listing:
         """See SandboxFiles."""
-        return await self._run(listing.entries_below, self._place.home, path, depth, limit)
+        return await self._run(listing.entries_below, self._place.locate(path), depth, limit)
 
     async def open_archive_reader(self, path: bytes) -> Packer:
         """See SandboxFiles."""
-        packer = Packer(self._place, path)
+        packer = Packer(self._place, self._place.locate(path))
         async with _undone(packer.close):
             await packer.open()
         return packer
 
     async def open_archive_writer(self, path: bytes) -> Unpacker:
         """See SandboxFiles."""
-        unpacker = Unpacker(self._place, path)
+        unpacker = Unpacker(self._place, self._place.locate(path))
         async with _undone(unpacker.close):
             await unpacker.open()
         return unpacker
+
+    def _named(self, path: bytes) -> Spot:
+        spot = self._place.locate(path)
+        spot.check_has_name()
+        return spot
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._place.workers.run(self._place.uid, work, *args, **kwargs)
 
     # -- in a worker's thread
 
-    def _stat(self, path: bytes) -> Entry:
+    def _stat(self, spot: Spot) -> Entry:
         with (
-            named("look at", path),
-            opened_home(self._place.home) as home,
-            opened(home, path, os.O_PATH) as fd,
+            named("look at", spot.asked),
+            opened_home(spot.top) as home,
+            opened(home, spot.path, os.O_PATH) as fd,
         ):
-            return Entry.of(path, os.fstat(fd))
+            return Entry.of(spot.asked, os.fstat(fd))
 
-    def _make_directory(self, path: bytes, mode: int, parents: bool) -> None:
-        with named("make directory", path), opened_home(self._place.home) as home:
+    def _make_directory(self, spot: Spot, mode: int, parents: bool) -> None:
+        with (
+            named("make directory", spot.asked, missing=WITH_PARENTS),
+            opened_home(spot.top) as home,
+        ):
             if parents:
-                beneath.make_directories(home, path, mode)
+                beneath.make_directories(home, spot.path, mode)
                 return
-            with opened_parent(home, path) as (parent, name):
+            with opened_parent(home, spot.path) as (parent, name):
                 beneath.make_directory(parent, name, mode)
 
-    def _rename(self, path: bytes, to: bytes) -> None:
-        with (
-            named("rename", path),
-            opened_home(self._place.home) as home,
-            opened_parent(home, path) as (parent, name),
-            opened_parent(home, to) as (new_parent, new_name),
-        ):
-            os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
+    def _rename(self, spot: Spot, to: Spot) -> None:
+        with ExitStack() as close:
+            with named("rename to", to.asked):
+                new_home = close.enter_context(opened_home(to.top))
+                new_parent, new_name = close.enter_context(opened_parent(new_home, to.path))
+            with (
+                named("rename", spot.asked),
+                opened_home(spot.top) as home,
+                opened_parent(home, spot.path) as (parent, name),
+            ):
+                os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
 
-    def _take_away(self, path: bytes) -> str | None:
+    def _take_away(self, spot: Spot) -> str | None:
         """Remove what takes no time; where a tree was moved to otherwise."""
         with (
-            named("delete", path),
-            opened_home(self._place.home) as home,
-            opened_parent(home, path) as (parent, name),
+            named("delete", spot.asked),
+            opened_home(spot.top) as home,
+            opened_parent(home, spot.path) as (parent, name),
         ):
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
@@ -153,8 +159,3 @@ async def _undone(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     except BaseException:
         await undo()
         raise
-
-
-def _check_not_home(path: bytes) -> None:
-    if not path:
-        raise InvalidRequest.field("path", "names the home itself")

@@ -12,21 +12,22 @@ from dataclasses import replace
 from sandboxd.entries import Entry, EntryKind, Listing, join
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
+from sandboxd.workspace.place import Spot
 
 # What a tree that changes while it is read may answer for a name that was just there.
 VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ESTALE)
 
 
-def entries_below(home_path: str, path: bytes, depth: int, limit: int) -> Listing:
-    """Entries below the directory at `path`, `depth` levels of them; depth 0 = the entry itself.
+def entries_below(spot: Spot, depth: int, limit: int) -> Listing:
+    """Entries below the directory at `spot`, `depth` levels of them; depth 0 = the entry itself.
 
     Raises what beneath.named raises. Only the top has to be there: the rest may come and go.
     """
-    with named("list", path), opened_home(home_path) as home:
+    with named("list", spot.asked), opened_home(spot.top) as home:
         if depth == 0:
-            with beneath.opened(home, path, os.O_PATH) as fd:
-                return Listing([Entry.of(path, os.fstat(fd))], truncated=False)
-        with closing_fd(beneath.open_directory(home, path)) as top:
+            with beneath.opened(home, spot.path, os.O_PATH) as fd:
+                return Listing([Entry.of(spot.asked, os.fstat(fd))], truncated=False)
+        with closing_fd(beneath.open_directory(home, spot.path)) as top:
             found: list[Entry] = []
             truncated = _read(top, b"", found, limit)
             # Breadth first: what is cut off is what is deepest.
@@ -40,7 +41,7 @@ def entries_below(home_path: str, path: bytes, depth: int, limit: int) -> Listin
                     if exc.errno not in VANISHED:
                         raise
                 waiting.extend(_directories(found, begin, levels - 1))
-    whole = [replace(entry, path=join(path, entry.path)) for entry in found]
+    whole = [replace(entry, path=join(spot.asked, entry.path)) for entry in found]
     return Listing(sorted(whole, key=lambda entry: entry.path), truncated)
 
 

@@ -18,7 +18,7 @@ from sandboxd.errors import FileConflict, SandboxdError
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.listing import VANISHED
-from sandboxd.workspace.place import Place
+from sandboxd.workspace.place import Place, Spot
 from sandboxd.workspace.transfer import PERMISSIONS
 
 _PIECE_BYTES = 256 << 10
@@ -34,9 +34,9 @@ _Blocks = Generator[bytes, None, None]
 class Packer:
     """`open`, `read` until it gives nothing more; `close` in any case."""
 
-    def __init__(self, place: Place, path: bytes) -> None:
+    def __init__(self, place: Place, spot: Spot) -> None:
         self._place = place
-        self._path = path
+        self._spot = spot
         self._blocks: _Blocks | None = None
         self._has_ended = False
 
@@ -77,18 +77,19 @@ class Packer:
 
     def _pack(self) -> _Blocks:
         """Blocks of the stream; the first is empty and says that there is something."""
-        with named("pack", self._path), opened_home(self._place.home) as home:
-            with beneath.opened(home, self._path, os.O_PATH) as name:
+        spot = self._spot
+        with named("pack", spot.asked), opened_home(spot.top) as home:
+            with beneath.opened(home, spot.path, os.O_PATH) as name:
                 is_directory = stat.S_ISDIR(os.fstat(name).st_mode)
             if is_directory:
-                with closing_fd(beneath.open_directory(home, self._path)) as top:
+                with closing_fd(beneath.open_directory(home, spot.path)) as top:
                     yield b""
                     yield from self._tree(top)
             else:
-                fd = beneath.open_regular(home, self._path, self._place.uid)
+                fd = beneath.open_regular(home, spot.path, self._place.uid)
                 with closing_fd(fd):
                     yield b""
-                    yield from _file(fd, self._path.rpartition(b"/")[2])
+                    yield from _file(fd, spot.path.rpartition(b"/")[2])
             yield _END
 
     def _tree(self, top: int) -> _Blocks:

@@ -1,19 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files of one sandbox are, and who works on them."""
+"""Where the files of one sandbox are, by which paths, and who works on them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
+from sandboxd.entries import join, shown
+from sandboxd.errors import AccessDenied, InvalidRequest
 from sandboxd.workspace.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One path in a sandbox: `path` below the directory `top`, which is the sandbox's own.
+
+    asked: the path as the caller spells it, and as answers and messages do.
+    """
+
+    top: str
+    path: bytes
+    asked: bytes
+
+    def below(self, path: bytes) -> Spot:
+        """A path below this one; b"" = this one."""
+        return Spot(self.top, join(self.path, path), join(self.asked, path)) if path else self
+
+    def check_has_name(self) -> None:
+        """Raise InvalidRequest for the home itself and its like: those are not to be replaced."""
+        if not self.path:
+            what = shown(self.asked) if self.asked else "the home"
+            raise InvalidRequest.field("path", f"names {what} itself")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """staging: a directory of root's on the home's file system, out of the program's reach.
 
+    inside: absolute paths of the sandbox's own directories, as its programs have them, and where
+    each is.
     remove: removes a tree in `staging` and returns once it is gone. take: asked before so many
     bytes are written; raises DiskQuotaExceeded.
     """
@@ -24,6 +50,21 @@ class Place:
     workers: Workers
     remove: Callable[[str], Awaitable[None]]
     take: Callable[[int], Awaitable[None]]
+    inside: Mapping[bytes, str] = field(default_factory=dict)
+
+    def locate(self, asked: bytes) -> Spot:
+        """Where a clean path is. Raises AccessDenied for an absolute one of something else."""
+        if not asked.startswith(b"/"):
+            return Spot(self.home, asked, asked)
+        for prefix in sorted(self.inside, key=len, reverse=True):
+            if asked == prefix or asked.startswith(prefix + b"/"):
+                return Spot(self.inside[prefix], asked[len(prefix) + 1 :], asked)
+        own = " and ".join(os.fsdecode(prefix) for prefix in self.inside)
+        raise AccessDenied(
+            f"cannot use {shown(asked)}: it is not the sandbox's own",
+            hint=f"paths are relative to the home, or below {own}; what else a command sees, a "
+            "command can read",
+        )
 
 
 def write_all(fd: int, data: bytes) -> None:

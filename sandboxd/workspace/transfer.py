@@ -14,8 +14,8 @@ from typing import ParamSpec, TypeVar
 from sandboxd.entries import Entry
 from sandboxd.names import new_id
 from sandboxd.workspace import beneath
-from sandboxd.workspace.beneath import named, opened_home, opened_parent
-from sandboxd.workspace.place import Place, write_all
+from sandboxd.workspace.beneath import WITH_PARENTS, named, opened_home, opened_parent
+from sandboxd.workspace.place import Place, Spot, write_all
 
 DEFAULT_MODE = 0o644
 PERMISSIONS = 0o777
@@ -30,9 +30,9 @@ class Reader:
 
     entry: Entry
 
-    def __init__(self, place: Place, path: bytes) -> None:
+    def __init__(self, place: Place, spot: Spot) -> None:
         self._place = place
-        self._path = path
+        self._spot = spot
         self._fd = -1
 
     async def open(self) -> None:
@@ -50,17 +50,18 @@ class Reader:
             await self._place.workers.run(self._place.uid, os.close, fd)
 
     def _open(self) -> None:
-        with named("read", self._path), opened_home(self._place.home) as home:
-            self._fd = beneath.open_regular(home, self._path, self._place.uid)
-            self.entry = Entry.of(self._path, os.fstat(self._fd))
+        spot = self._spot
+        with named("read", spot.asked), opened_home(spot.top) as home:
+            self._fd = beneath.open_regular(home, spot.path, self._place.uid)
+            self.entry = Entry.of(spot.asked, os.fstat(self._fd))
 
 
 class Writer:
     """A file in staging; fits ports.files.FileWriter."""
 
-    def __init__(self, place: Place, path: bytes, mode: int | None) -> None:
+    def __init__(self, place: Place, spot: Spot, mode: int | None) -> None:
         self._place = place
-        self._path = path
+        self._spot = spot
         self._mode = mode
         self._temporary = os.path.join(place.staging, new_id())
         self._fd = -1
@@ -88,39 +89,41 @@ class Writer:
         return await self._place.workers.run(self._place.uid, work, *args, **kwargs)
 
     def _open(self, parents: bool) -> None:
-        with named("write", self._path), opened_home(self._place.home) as home:
-            parent = self._path.rpartition(b"/")[0]
+        spot = self._spot
+        with named("write", spot.asked, missing=WITH_PARENTS), opened_home(spot.top) as home:
+            parent = spot.path.rpartition(b"/")[0]
             if parents and parent:
                 beneath.make_directories(home, parent, 0o755)
             self._replaced(home)
             self._fd = os.open(self._temporary, _NEW, 0o600)
 
     def _write(self, data: bytes) -> None:
-        with named("write", self._path):
+        with named("write", self._spot.asked):
             write_all(self._fd, data)
 
     def _commit(self) -> bool:
-        with named("write", self._path), opened_home(self._place.home) as home:
+        spot = self._spot
+        with named("write", spot.asked, missing=WITH_PARENTS), opened_home(spot.top) as home:
             replaced = self._replaced(home)
             mode = self._mode
             if mode is None:
                 mode = DEFAULT_MODE if replaced is None else replaced.st_mode & PERMISSIONS
             os.fchmod(self._fd, mode)
-            with opened_parent(home, self._path) as (parent, name):
+            with opened_parent(home, spot.path) as (parent, name):
                 os.rename(self._temporary, name, dst_dir_fd=parent)
         self._close()
         return replaced is None
 
     def _replaced(self, home: int) -> os.stat_result | None:
         """What will be replaced, None for nothing or a link. Raises FileConflict."""
-        with opened_parent(home, self._path) as (parent, name):
+        with opened_parent(home, self._spot.path) as (parent, name):
             try:
                 found = os.stat(name, dir_fd=parent, follow_symlinks=False)
             except FileNotFoundError:
                 return None
         if stat.S_ISLNK(found.st_mode):
             return None
-        beneath.check_regular(found, self._path)
+        beneath.check_regular(found, self._spot.asked)
         return found
 
     def _discard(self) -> None:

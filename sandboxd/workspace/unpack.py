@@ -20,7 +20,7 @@ from sandboxd.errors import InvalidRequest
 from sandboxd.names import new_id
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
-from sandboxd.workspace.place import Place, write_all
+from sandboxd.workspace.place import Place, Spot, write_all
 from sandboxd.workspace.tar_stream import TarStream
 from sandboxd.workspace.transfer import PERMISSIONS
 
@@ -32,9 +32,9 @@ _MAX_MTIME = 1 << 33
 class Unpacker:
     """`open`, `write` as often as need be, `finish`; `close` in any case."""
 
-    def __init__(self, place: Place, path: bytes) -> None:
+    def __init__(self, place: Place, spot: Spot) -> None:
         self._place = place
-        self._path = path
+        self._spot = spot
         self._stream = TarStream()
         self._temporary = os.path.join(place.staging, new_id())
         self._file: tuple[int, bytes, tarfile.TarInfo] | None = None
@@ -62,11 +62,11 @@ class Unpacker:
     # -- in a worker's thread
 
     def _check(self) -> None:
-        with named("unpack into", self._path), opened_home(self._place.home) as home:
-            os.close(beneath.open_directory(home, self._path))
+        with named("unpack into", self._spot.asked), opened_home(self._spot.top) as home:
+            os.close(beneath.open_directory(home, self._spot.path))
 
     def _feed(self, data: bytes) -> None:
-        with opened_home(self._place.home) as home:
+        with opened_home(self._spot.top) as home:
             for event in self._stream.feed(data):
                 if isinstance(event, tarfile.TarInfo):
                     self._complete(home)
@@ -77,7 +77,7 @@ class Unpacker:
 
     def _finish(self) -> None:
         self._stream.check_complete()
-        with opened_home(self._place.home) as home:
+        with opened_home(self._spot.top) as home:
             self._complete(home)
 
     def _close(self) -> None:
@@ -144,7 +144,7 @@ class Unpacker:
         path = name.encode("utf-8", "surrogateescape")
         if path.startswith(b"/"):
             raise InvalidRequest.field("body", f"member {shown(path)}: its {what} is absolute")
-        return clean_path(join(self._path, clean_path(path, "body")), "body")
+        return clean_path(join(self._spot.path, clean_path(path, "body")), "body")
 
 
 def _link_target(path: bytes, linkname: str) -> bytes:

@@ -157,7 +157,7 @@ def test_delete(daemon: Daemon, sandbox: Any) -> None:
         assert daemon.request("DELETE", files(sandbox, path)).status == 204
         refused(daemon.request("DELETE", files(sandbox, path)), 404, "FILE_NOT_FOUND")
     assert listed(daemon, sandbox) == {}
-    for path in ("", "%2e", "./", "/"):
+    for path in ("", "%2e", "./", "/home/sandbox"):
         refused(daemon.request("DELETE", files(sandbox, path)), 400, "INVALID_REQUEST")
 
 

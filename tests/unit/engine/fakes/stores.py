@@ -71,7 +71,9 @@ class FakeWorkspaces:
     async def disk_growth(self) -> int:
         return self._world.disk_growth
 
-    def files(self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]]) -> SandboxFiles:
+    def files(
+        self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]], *, private_tmp: bool
+    ) -> SandboxFiles:
         return cast("SandboxFiles", self)
 
     def home(self, sandbox_id: str) -> str:
