@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from sandboxd.api.pages import page
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.errors import Draining
 from sandboxd.model import Execution
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, ExecutionList, Inline
 from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
@@ -21,7 +23,7 @@ async def start_execution(call: Call[StartExecution, Nothing]) -> Reply:
         command=call.body.decode(), limits=call.body.changes(), origin=call.origin
     )
     start = call.engine.start_execution(call.caller, call.sandbox, request)
-    return await _started(call, await call.work.finish(start), waits=call.body.waits)
+    return await _started(call, await call.work.finish(start), call.body.wait_seconds)
 
 
 async def run(call: Call[Run, Nothing]) -> Reply:
@@ -42,7 +44,7 @@ async def run(call: Call[Run, Nothing]) -> Reply:
     )
     execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
     start = call.engine.run(call.caller, sandbox, execution)
-    return await _started(call, await call.work.finish(start), waits=body.waits)
+    return await _started(call, await call.work.finish(start), body.wait_seconds)
 
 
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
@@ -79,10 +81,15 @@ async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
     return Reply(200, await _answer(call, await call.work.finish(kill)))
 
 
-async def _started(call: Call[Any, Any], execution: Execution, *, waits: bool) -> Reply:
-    if waits:
+async def _started(call: Call[Any, Any], execution: Execution, wait_seconds: float | None) -> Reply:
+    if wait_seconds is None:
         execution = await _wait(call, execution, None)
-    return Reply(200 if waits else 201, await _answer(call, execution))
+    elif wait_seconds:
+        # A server that stops ends the wait early, and the command has started all the same.
+        with suppress(Draining):
+            execution = await _wait(call, execution, wait_seconds)
+    status = 200 if execution.is_finished and wait_seconds != 0 else 201
+    return Reply(status, await _answer(call, execution))
 
 
 async def _wait(

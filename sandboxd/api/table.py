@@ -75,7 +75,10 @@ _INPUT = (
     errors.Draining,
     errors.OperationTimedOut,
 )
-_STARTED = {200: "the finished execution", 201: "with wait: false, the running execution"}
+_STARTED = {
+    200: "the finished execution",
+    201: "with wait: false, or where it runs on after the wait, the running execution",
+}
 
 ROUTES: tuple[AnyRoute, ...] = (
     Route(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sandboxd.client import routes
@@ -12,7 +13,10 @@ from sandboxd.client.aio_transport import AsyncTransport
 from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, RUNNING, Answer, inline_output
 from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
 from sandboxd.client.request import Request
-from sandboxd.errors import Draining
+from sandboxd.errors import Draining, SandboxdError
+
+# How long a task that was cancelled may still take to kill its command.
+ABANDON_SECONDS = 5.0
 
 
 class AsyncClient:
@@ -35,6 +39,29 @@ class AsyncClient:
             cursor = answer["next_cursor"]
             if cursor is None:
                 return found
+
+    async def start_execution(
+        self, ref: str, body: routes.Body, *, wait_seconds: float = 0.0
+    ) -> Answer:
+        """The execution, when it ended or after `wait_seconds`; then `finish_execution`.
+
+        When this is left by another exception than a refusal, such as CancelledError, the execution
+        is killed.
+        """
+        request = routes.start_execution(ref, body, wait_seconds)
+        try:
+            answer: Answer = await self.ask(request)
+        except SandboxdError:
+            raise
+        except BaseException:
+            if request.was_sent and request.has_key:
+                with suppress(SandboxdError, OSError):
+                    async with asyncio.timeout(ABANDON_SECONDS):
+                        # By its key the answer is the first one's, and has the execution's id.
+                        made = await self.ask(request)
+                        await self.ask(routes.kill_execution(made["sandbox_id"], made["id"], {}))
+            raise
+        return answer
 
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None

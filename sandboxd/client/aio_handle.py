@@ -9,14 +9,11 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from sandboxd.client import bodies, routes
-from sandboxd.client.aio_calls import AsyncClient
+from sandboxd.client.aio_calls import ABANDON_SECONDS, AsyncClient
 from sandboxd.client.aio_tail import follow
-from sandboxd.client.calls import RUNNING, Answer
+from sandboxd.client.calls import RUNNING, Answer, ended
 from sandboxd.client.results import Decoder, Output, Result
 from sandboxd.errors import ExecutionFinished, SandboxdError
-
-# How long a task that was cancelled may still take to kill its command.
-_ABANDON_SECONDS = 5.0
 
 
 class AsyncHandle:
@@ -26,6 +23,7 @@ class AsyncHandle:
         self._client = client
         self.id: str = answer["id"]
         self.sandbox_id: str = answer["sandbox_id"]
+        self._ended = ended(answer)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} in sandbox {self.sandbox_id}>"
@@ -52,7 +50,9 @@ class AsyncHandle:
 
     async def wait(self, timeout: float | None = None) -> Result:
         """The result, once it ended. Raises TimeoutError when that takes over `timeout` seconds."""
-        if timeout is None:
+        if self._ended is not None:
+            answer = self._ended
+        elif timeout is None:
             answer = await self._client.finish_execution(self.sandbox_id, self.id)
         else:
             answer = await self._client.wait_execution(
@@ -88,5 +88,5 @@ class AsyncHandle:
     async def abandon(self) -> None:
         """Kill it as far as that can be done: for a task that is leaving with an error."""
         with suppress(SandboxdError, OSError):
-            async with asyncio.timeout(_ABANDON_SECONDS):
+            async with asyncio.timeout(ABANDON_SECONDS):
                 await self.kill()

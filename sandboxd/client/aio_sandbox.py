@@ -158,12 +158,14 @@ class AsyncSandbox:
             cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
             merge_output=merge_output, kill_grace=kill_grace,
         )  # fmt: skip
-        answer = await self._client.ask(routes.start_execution(self.id, body))
+        has_calls = on_stdout is not None or on_stderr is not None
+        wait = bodies.first_wait(body, is_watched=background or has_calls)
+        answer = await self._client.start_execution(self.id, body, wait_seconds=wait)
         handle = AsyncHandle(self._client, answer)
         if background:
             return handle
         try:
-            if on_stdout is not None or on_stderr is not None:
+            if has_calls:
                 async for output in handle:
                     call = on_stdout if output.stream == "stdout" else on_stderr
                     if call is not None and output.text:

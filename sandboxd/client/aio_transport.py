@@ -27,7 +27,7 @@ from sandboxd.client.transport import (
     MAX_REFUSAL_BYTES,
     decode,
 )
-from sandboxd.errors import QuotaExceeded, SandboxdError
+from sandboxd.errors import InvalidRequest, QuotaExceeded, SandboxdError
 
 
 async def connect(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -168,9 +168,8 @@ class AsyncTransport:
                 pause = attempts.pause_seconds(exc)
                 if request.has_key and not await self._knows_keys():
                     raise
-            except QuotaExceeded as exc:
-                # Nothing was done yet, so there is nothing to do twice.
-                request.drop_key(exc)
+            except (QuotaExceeded, InvalidRequest) as exc:
+                request.relax(exc)
                 continue
             # A daemon that is not there yet tells nobody when it is.
             await asyncio.sleep(pause)

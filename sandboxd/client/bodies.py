@@ -7,6 +7,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.errors import InvalidRequest
 
 # Sizes as "512M", durations as "90s", cores as 1.5 or "150%", or plain numbers.
@@ -64,6 +65,15 @@ def execution(
         merge_output=merge_output or None,
     )  # fmt: skip
     return {**command(cmd), **standard_input(stdin), **fields}
+
+
+def first_wait(body: Mapping[str, Any], *, is_watched: bool) -> float:
+    """How long the request that starts an execution waits for its end, in seconds.
+
+    is_watched: somebody does something meanwhile, as those do whose input stays open.
+    """
+    is_open = body.get("stdin_open") or "tty" in body
+    return 0.0 if is_watched or is_open else SHORT_SECONDS
 
 
 def kill(signal: int | str | None, grace: Quantity | None) -> dict[str, Any]:

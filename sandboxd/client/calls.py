@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from sandboxd.client import routes
 from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
 from sandboxd.client.request import Request
 from sandboxd.client.transport import Transport
-from sandboxd.errors import Draining
+from sandboxd.errors import Draining, SandboxdError
 
 DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
 SOCKET_VARIABLE = "SANDBOXD_SOCKET"
@@ -88,13 +89,15 @@ class Client:
         """What was used, how executions ended and what was refused, from one time to another."""
         return self._ask(routes.history(since, until, points))
 
-    def start_execution(self, ref: str, body: Mapping[str, Any]) -> Answer:
-        """The running execution; wait with `wait_execution`."""
-        return self._ask(routes.start_execution(ref, body))
+    def start_execution(
+        self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0
+    ) -> Answer:
+        """The execution, when it ended or after `wait_seconds`; then `finish_execution`."""
+        return self._start(routes.start_execution(ref, body, wait_seconds))
 
-    def run(self, body: Mapping[str, Any]) -> Answer:
-        """The running execution of a new sandbox that lives as long as it."""
-        return self._ask(routes.run(body))
+    def run(self, body: Mapping[str, Any], *, wait_seconds: float = 0.0) -> Answer:
+        """The same in a new sandbox that lives as long as it."""
+        return self._start(routes.run(body, wait_seconds))
 
     def get_execution(self, ref: str, execution_id: str) -> Answer:
         """One execution as it is now."""
@@ -153,6 +156,20 @@ class Client:
                 execution["sandbox_id"], execution["id"], stream, offset=len(inline)
             )
 
+    def _start(self, request: Request) -> Answer:
+        """Start an execution; when this is left by another exception than a refusal, kill it."""
+        try:
+            return self._ask(request)
+        except SandboxdError:
+            raise
+        except BaseException:
+            if request.was_sent and request.has_key:
+                with suppress(SandboxdError, OSError):
+                    # By its key the answer is the first one's, and has the execution's id.
+                    execution = self._ask(request)
+                    self.kill_execution(execution["sandbox_id"], execution["id"], {})
+            raise
+
     def _ask(self, request: Request) -> Answer:
         answer: Answer = self.transport.ask(request)
         return answer
@@ -165,6 +182,11 @@ class Client:
             cursor = answer["next_cursor"]
             if cursor is None:
                 return
+
+
+def ended(answer: Answer) -> Answer | None:
+    """The answer, if the execution ended and its output is in it, as it is in no list's."""
+    return answer if answer["status"] not in RUNNING and "stdout" in answer else None
 
 
 def inline_output(execution: Answer, stream: str) -> bytes:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.client import bodies, routes
-from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.calls import RUNNING, Answer, Client, ended
 from sandboxd.client.results import Decoder, Output, Result
 from sandboxd.client.tail import follow
 from sandboxd.errors import ExecutionFinished, SandboxdError
@@ -21,6 +21,7 @@ class Handle:
         self._client = client
         self.id: str = answer["id"]
         self.sandbox_id: str = answer["sandbox_id"]
+        self._ended = ended(answer)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} in sandbox {self.sandbox_id}>"
@@ -45,7 +46,9 @@ class Handle:
 
     def wait(self, timeout: float | None = None) -> Result:
         """The result, once it ended. Raises TimeoutError when that takes over `timeout` seconds."""
-        if timeout is None:
+        if self._ended is not None:
+            answer = self._ended
+        elif timeout is None:
             answer = self._client.finish_execution(self.sandbox_id, self.id)
         else:
             answer = self._client.wait_execution(

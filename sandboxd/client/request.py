@@ -26,11 +26,13 @@ class Request:
 
     source: the body's bytes, as many as `size_bytes` says (None = unknown). timeout_seconds: how
     long the daemon may be silent (None = for ever). has_key: it is done
-    once however often it is sent, where the daemon keeps keys.
+    once however often it is sent, where the daemon keeps keys. was_sent: whether a daemon may have
+    got any of it.
     """
 
     __slots__ = (
-        "data", "has_key", "headers", "method", "path", "query", "source", "timeout_seconds",
+        "_body", "data", "has_key", "headers", "method", "path", "query", "source",
+        "timeout_seconds", "was_sent",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +56,8 @@ class Request:
         self.source = source
         self.timeout_seconds = timeout_seconds
         self.has_key = has_key
+        self.was_sent = False
+        self._body = body
         self.data = json.dumps(body).encode() if body is not None else data
         self.headers = {"Connection": "close", "Accept": "application/json"}
         if has_key:
@@ -70,6 +74,7 @@ class Request:
 
     def parts(self) -> Iterator[bytes]:
         """The bytes to send; head and a body that is there already are one write."""
+        self.was_sent = True
         head = request_head(self.method, self.path + encode_query(self.query), self.headers)
         yield head + (self.data or b"")
         if self.source is None:
@@ -82,12 +87,29 @@ class Request:
                 yield b"%x\r\n%b\r\n" % (len(part), part)
         yield b"0\r\n\r\n"
 
-    def drop_key(self, error: SandboxdError) -> None:
-        """Go on without a key where the caller has too many; raises any other `error`."""
-        if not self.has_key or error.details.get("quota") != "idempotency_keys":
+    def relax(self, error: SandboxdError) -> None:
+        """Ask in a form that this daemon takes; raises any other `error`.
+
+        Without a key where the caller has too many, and by an older daemon without a wait at the
+        start, which only newer ones bound. Nothing was done yet, so there is nothing to do twice.
+        """
+        fields = error.details.get("fields", ())
+        if self.has_key and error.details.get("quota") == "idempotency_keys":
+            self.has_key = False
+            del self.headers[KEY_HEADER]
+        elif self._waits and any(field.get("path") == "wait" for field in fields):
+            self._body = {**(self._body or {}), "wait": False}
+            self.data = json.dumps(self._body).encode()
+            self.headers["Content-Length"] = str(len(self.data))
+            if self.has_key:
+                # The first one belongs to the first body.
+                self.headers[KEY_HEADER] = os.urandom(16).hex()
+        else:
             raise error
-        self.has_key = False
-        del self.headers[KEY_HEADER]
+
+    @property
+    def _waits(self) -> bool:
+        return isinstance((self._body or {}).get("wait"), float)
 
     @property
     def is_idempotent(self) -> bool:

@@ -20,7 +20,7 @@ from sandboxd.client.refusals import (
     unreadable,
 )
 from sandboxd.client.request import KEY_HEADER, Attempts, Request
-from sandboxd.errors import QuotaExceeded, SandboxdError
+from sandboxd.errors import InvalidRequest, QuotaExceeded, SandboxdError
 
 BUSY_SECONDS = 10.0
 BUSY_PAUSE_SECONDS = 0.02
@@ -151,6 +151,10 @@ class Transport:
     def __init__(self, path: str) -> None:
         self.path = path
 
+    def reach(self) -> None:
+        """Raises DaemonUnreachable where nobody listens; asks nothing."""
+        connect(self.path, None).close()
+
     def open(self, request: Request) -> Exchange:
         """Send it. Raises what the daemon refused with, DaemonUnreachable, ConnectionLost.
 
@@ -164,9 +168,8 @@ class Transport:
                 pause = attempts.pause_seconds(exc)
                 if request.has_key and not self._knows_keys():
                     raise
-            except QuotaExceeded as exc:
-                # Nothing was done yet, so there is nothing to do twice.
-                request.drop_key(exc)
+            except (QuotaExceeded, InvalidRequest) as exc:
+                request.relax(exc)
                 continue
             # A daemon that is not there yet tells nobody when it is.
             time.sleep(pause)

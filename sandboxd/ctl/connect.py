@@ -36,7 +36,7 @@ def connect_or_start(
     """
     client = connect(arguments)
     try:
-        client.host()
+        client.transport.reach()
     except DaemonUnreachable as exc:
         is_named = bool(arguments.socket or os.environ.get(SOCKET_VARIABLE))
         if not is_named and exc.number == errno.EACCES:

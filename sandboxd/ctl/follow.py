@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.client.tail import AWAY
 from sandboxd.ctl import exits, verdict
 from sandboxd.ctl.exits import say
@@ -23,8 +24,6 @@ from sandboxd.ctl.waiting import waiting
 from sandboxd.errors import ExecutionFinished, InvalidRequest, QuotaExceeded
 
 _KILL_WAIT_SECONDS = 10.0
-# What ends sooner is printed from its one answer.
-_SHORT_SECONDS = 0.2
 _PIECE_BYTES = 64 << 10
 # Small enough to be in the request, which then can be repeated.
 _MAX_INLINE_BYTES = 1 << 20
@@ -80,27 +79,31 @@ def _standard_input() -> dict[str, Any]:
 
 def follow(
     client: Client,
-    start: Callable[[], Answer],
+    start: Callable[[float], Answer],
     arguments: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
-    """Start, print as it comes, wait; returns the exit code. A signal to us kills the execution."""
+    """Start, print as it comes, wait; returns the exit code. A signal to us kills the execution.
+
+    start: takes how many seconds to wait for the end, before which nothing is printed.
+    """
     execution: Answer | None = None
     interrupted: Interrupted | None = None
     printer = Printer()
     try:
         # Until its id is known, nobody could kill it.
         with interrupts.held(), waiting("starting the program"):
-            execution = start()
+            execution = start(0.0 if arguments.is_fed or arguments.tty else SHORT_SECONDS)
         if arguments.tty:
             from sandboxd.ctl.terminal import in_terminal
 
             if in_terminal(client, execution, printer):
                 say(f"execution {execution['id']} in {execution['sandbox_id']} goes on without you")
                 return 0
-        else:
-            _watch(client, execution, arguments, printer)
-        execution = client.finish_execution(execution["sandbox_id"], execution["id"])
+        elif execution["status"] in RUNNING:
+            execution = _watch(client, execution, arguments, printer)
+        if execution["status"] in RUNNING:
+            execution = client.finish_execution(execution["sandbox_id"], execution["id"])
     except Interrupted as exc:
         if execution is None:
             raise
@@ -118,25 +121,27 @@ def follow(
 
 def _watch(
     client: Client, execution: Answer, arguments: argparse.Namespace, printer: Printer
-) -> None:
+) -> Answer:
+    """Feed it and print what it prints; the execution as it was seen last."""
     if arguments.is_fed:
         from sandboxd.ctl.feed import Feed
 
         Feed(client, execution, lambda: os.read(0, _PIECE_BYTES), is_lossy=False).start()
-    if arguments.output != "json" and not _ends_soon(client, execution):
+        execution = _a_little_later(client, execution)
+    if arguments.output != "json" and execution["status"] in RUNNING:
         # With too many streams open, what it prints is shown at its end.
         with suppress(QuotaExceeded):
             printer.follow(client, execution)
+    return execution
 
 
-def _ends_soon(client: Client, execution: Answer) -> bool:
+def _a_little_later(client: Client, execution: Answer) -> Answer:
     try:
-        answer = client.wait_execution(
-            execution["sandbox_id"], execution["id"], timeout_seconds=_SHORT_SECONDS
+        return client.wait_execution(
+            execution["sandbox_id"], execution["id"], timeout_seconds=SHORT_SECONDS
         )
     except AWAY:
-        return False
-    return answer["status"] not in RUNNING
+        return execution
 
 
 def _kill(client: Client, execution: Answer) -> Answer:

@@ -65,6 +65,10 @@ def _wait(value: object) -> float:
     return _bounded_seconds(value, MAX_WAIT_SECONDS)
 
 
+def _wait_or_flag(value: object) -> bool | float:
+    return value if isinstance(value, bool) else _wait(value)
+
+
 def _grace(value: object) -> float:
     return _bounded_seconds(value, MAX_GRACE_SECONDS)
 
@@ -119,6 +123,19 @@ Bytes = Annotated[int, BeforeValidator(_bytes), _schema({"type": "integer", "min
 Seconds = Annotated[float, BeforeValidator(_seconds), _schema(_POSITIVE, "90s")]
 WaitSeconds = Annotated[
     float, BeforeValidator(_wait), _schema({**_FROM_ZERO, "maximum": MAX_WAIT_SECONDS}, "90s")
+]
+WaitOrFlag = Annotated[
+    bool | float,
+    BeforeValidator(_wait_or_flag),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {**_FROM_ZERO, "maximum": MAX_WAIT_SECONDS},
+                {"type": "string", "examples": ["90s"]},
+            ]
+        }
+    ),
 ]
 GraceSeconds = Annotated[
     float, BeforeValidator(_grace), _schema({**_FROM_ZERO, "maximum": MAX_GRACE_SECONDS}, "5s")

@@ -153,7 +153,9 @@ class ExecutionFields(Request):
     max_output_bytes: q.Bytes | None = None
     kill_grace_seconds: q.GraceSeconds | None = None
     merge_output: q.Flag | None = None
-    wait: q.Flag | None = None
+    wait: q.WaitOrFlag | None = None
+    """Answer at its end (true, the default), at once (false), or at its end but after so many
+    seconds as it is then."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -175,9 +177,11 @@ class ExecutionFields(Request):
         return ("/bin/sh", "-c", self.command) if self.command is not None else self.argv or ()
 
     @property
-    def waits(self) -> bool:
-        """Whether the answer is the finished execution."""
-        return self.wait is not False
+    def wait_seconds(self) -> float | None:
+        """How long its end is waited for; None = however long that takes."""
+        if self.wait is None or isinstance(self.wait, bool):
+            return 0.0 if self.wait is False else None
+        return self.wait
 
     def decode(self) -> Command:
         """What to run, as the engine takes it."""

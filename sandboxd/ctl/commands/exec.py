@@ -41,5 +41,8 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     with Interrupts() as interrupts:
         return follow(
-            client, lambda: client.start_execution(arguments.sandbox, body), arguments, interrupts
+            client,
+            lambda wait: client.start_execution(arguments.sandbox, body, wait_seconds=wait),
+            arguments,
+            interrupts,
         )

@@ -30,4 +30,6 @@ def execute(arguments: argparse.Namespace) -> int:
         Interrupts() as interrupts,
         connect_or_start(arguments, interrupts, quiet=arguments.quiet) as client,
     ):
-        return follow(client, lambda: client.run(body), arguments, interrupts)
+        return follow(
+            client, lambda wait: client.run(body, wait_seconds=wait), arguments, interrupts
+        )
