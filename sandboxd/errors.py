@@ -13,6 +13,7 @@ SandboxdError
 ├── DiskQuotaExceeded
 ├── QuotaExceeded: ExecutionLimitReached
 ├── Unavailable: CapacityExceeded, HostDiskFull, Draining, BusUnavailable
+├── HostStorageFailed
 ├── SchemeError: JobFailed, PropertyRejected (UnitExists), UnitMissing, LimitNotApplied
 ├── OperationTimedOut
 ├── ConfigError (start-up only)
@@ -237,6 +238,13 @@ class HostDiskFull(Unavailable):
     code = "HOST_DISK_FULL"
 
 
+class HostStorageFailed(SandboxdError):
+    """Raised when the state or runtime directory cannot be used for another reason than room: no
+    permission, read-only, broken, gone. Nothing gets better by waiting."""
+
+    code = "HOST_STORAGE_FAILED"
+
+
 class Draining(Unavailable):
     """Raised when the host takes no new work."""
 
@@ -306,22 +314,30 @@ class InternalError(SandboxdError):
     """Raised when sandboxd found a bug in itself."""
 
 
-# What a host runs out of that has nothing to do with a disk.
-_NOT_THE_DISK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+_RAISE = "wait for executions to end, or raise the limit that the cause names"
+_FREE = "free space on the file system of the state or runtime directory"
+_ALLOW = "let sandboxd's own user write there"
+_RESTORE = "somebody took away what sandboxd keeps there: put it back and restart sandboxd"
+
+_CAUSES: Mapping[int, tuple[type[SandboxdError], str]] = {
+    errno.EMFILE: (CapacityExceeded, _RAISE),
+    errno.ENFILE: (CapacityExceeded, _RAISE),
+    errno.ENOMEM: (CapacityExceeded, _RAISE),
+    errno.EAGAIN: (CapacityExceeded, _RAISE),
+    errno.ENOSPC: (HostDiskFull, _FREE),
+    errno.EDQUOT: (HostDiskFull, _FREE),
+    errno.EACCES: (HostStorageFailed, _ALLOW),
+    errno.EPERM: (HostStorageFailed, _ALLOW),
+    errno.EROFS: (HostStorageFailed, "mount its file system so that it can be written"),
+    errno.EIO: (HostStorageFailed, "look for errors of the disk in the kernel's log"),
+    errno.ENOENT: (HostStorageFailed, _RESTORE),
+    errno.ENOTDIR: (HostStorageFailed, _RESTORE),
+}
 
 
-def host_lacks(what: str, exc: OSError, path: str | None = None) -> Unavailable:
-    """The error for something that sandboxd itself could not do on this host."""
+def host_lacks(what: str, exc: OSError, path: str | None = None) -> SandboxdError:
+    """The error for something that sandboxd itself could not do on this host, by its errno."""
     cause = os.strerror(exc.errno) if exc.errno else str(exc)
+    kind, hint = _CAUSES.get(exc.errno or 0, (HostStorageFailed, None))
     details = {"errno": exc.errno, "path": exc.filename or path}
-    if exc.errno in _NOT_THE_DISK:
-        return CapacityExceeded(
-            f"{what}: {cause}",
-            hint="wait for executions to end, or raise the limit that the cause names",
-            details=details,
-        )
-    return HostDiskFull(
-        f"{what}: {cause}",
-        hint="free space on the file system of the state or runtime directory",
-        details=details,
-    )
+    return kind(f"{what}: {cause}", hint=hint, details=details)

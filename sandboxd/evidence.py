@@ -15,21 +15,17 @@ import json
 import os
 from typing import Any
 
+from sandboxd.osutil.files import write_whole
+
 VERDICT_FILE = "verdict.json"
 USAGE_FILE = "supervised.json"
 SOCKET_NAME = "supervisor.sock"
 
 
 def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all: temporary name, then rename(2)."""
-    path = os.path.join(directory, name)
-    temporary = f"{path}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, json.dumps(value, separators=(",", ":")).encode())
-    finally:
-        os.close(fd)
-    os.rename(temporary, path)
+    """Write a file whole or not at all. Raises OSError."""
+    data = json.dumps(value, separators=(",", ":")).encode()
+    write_whole(os.path.join(directory, name), data)
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:

@@ -18,7 +18,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from sandboxd.errors import HostDiskFull, QuotaExceeded
+from sandboxd.errors import QuotaExceeded, host_lacks
+from sandboxd.osutil.files import write_whole
 from sandboxd.ports.store import KeptKey
 
 _log = logging.getLogger(__name__)
@@ -93,7 +94,8 @@ class DiskKeys:
         return begun
 
     async def keep(self, key: KeptKey, status: int, body: bytes) -> None:
-        """Keep the first answer. Raises HostDiskFull: then what the request made still says it."""
+        """Keep the first answer. Raises HostDiskFull, HostStorageFailed: then what the request made
+        still says what it did."""
         answered = replace(key, status=status, size_bytes=len(body), at=self._now())
         await self._write(answered, body)
         if key.name in self._keys.get(key.uid, {}):
@@ -135,18 +137,10 @@ def _name(key: str) -> str:
 
 def _write(path: str, key: KeptKey, body: bytes) -> None:
     head = json.dumps({"version": _VERSION, **asdict(key)}, separators=(",", ":"))
-    temporary = f"{path}.tmp"
     try:
-        with open(temporary, "wb") as file:
-            file.write(head.encode() + b"\n" + body)
-        os.rename(temporary, path)
+        write_whole(path, head.encode() + b"\n" + body)
     except OSError as exc:
-        _unlink(temporary)
-        raise HostDiskFull(
-            f"cannot keep an Idempotency-Key: {exc.strerror}",
-            hint="free space on the state directory's file system",
-            details={"errno": exc.errno},
-        ) from exc
+        raise host_lacks("cannot keep an Idempotency-Key", exc, path) from exc
 
 
 def _read(path: str) -> KeptKey:

@@ -52,7 +52,7 @@ class DiskPast:
         return await asyncio.to_thread(self._load)
 
     async def save(self, past: Past) -> None:
-        """Add its intervals, all of them or none. Raises HostDiskFull."""
+        """Add its intervals, all of them or none. Raises what `host_lacks` makes."""
         await asyncio.to_thread(self._save, past)
 
     def _load(self) -> Past | None:
@@ -86,8 +86,14 @@ class DiskPast:
             with self._connected() as database:
                 self._write(database, past)
         except sqlite3.Error as exc:
-            is_full = getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-            cause = OSError(errno.ENOSPC, str(exc)) if is_full else OSError(str(exc))
+            numbers = {
+                sqlite3.SQLITE_FULL: errno.ENOSPC,
+                sqlite3.SQLITE_READONLY: errno.EROFS,
+                sqlite3.SQLITE_IOERR: errno.EIO,
+            }
+            # The low byte is the primary code, the rest says which of its kind.
+            number = numbers.get(getattr(exc, "sqlite_errorcode", 0) & 0xFF)
+            cause = OSError(str(exc)) if number is None else OSError(number, str(exc))
             raise host_lacks("cannot write the history", cause, self._path) from exc
         except OSError as exc:
             raise host_lacks("cannot write the history", exc, self._path) from exc

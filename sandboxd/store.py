@@ -28,6 +28,7 @@ from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.migrations import STAMPS, VERSION, Record, migrate
 from sandboxd.model import Execution, Sandbox
 from sandboxd.names import is_id
+from sandboxd.osutil.files import write_whole
 from sandboxd.ports.host import Clock
 
 _log = logging.getLogger(__name__)
@@ -50,12 +51,15 @@ class DiskStore:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
-        """Write whole or not at all. Raises HostDiskFull."""
+        """Write whole or not at all. Raises HostDiskFull, HostStorageFailed."""
         path = os.path.join(self._root, sandbox.id, _SANDBOX_FILE)
         await self._save(path, lambda: _SANDBOX.dump_python(sandbox, mode="json"))
 
     async def save_execution(self, execution: Execution) -> None:
-        """Write whole or not at all; the command's input is not kept. Raises HostDiskFull."""
+        """Write whole or not at all; the command's input is not kept.
+
+        Raises HostDiskFull, HostStorageFailed.
+        """
         path = os.path.join(
             self._root, execution.sandbox_id, "executions", execution.id, _EXECUTION_FILE
         )
@@ -77,7 +81,7 @@ class DiskStore:
         return {"boot": self._boot, "monotonic": self._clock.monotonic(), "wall": wall}
 
     async def save_draining(self, draining: bool) -> None:
-        """Whether the host takes no new work. Raises HostDiskFull."""
+        """Whether the host takes no new work. Raises HostDiskFull, HostStorageFailed."""
         await asyncio.to_thread(_set_marker, self._draining, draining)
 
     async def load_draining(self) -> bool:
@@ -142,15 +146,10 @@ def _ids_in(directory: str) -> list[str]:
 
 
 def _write(path: str, record: Record) -> None:
-    text = json.dumps(record, separators=(",", ":"))
-    temporary = f"{path}.tmp"
+    data = json.dumps(record, separators=(",", ":")).encode()
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.rename(temporary, path)
+        write_whole(path, data)
     except OSError as exc:
-        with suppress(OSError):
-            os.unlink(temporary)
         raise host_lacks("cannot write a record", exc, path) from exc
 
 

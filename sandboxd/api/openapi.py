@@ -44,7 +44,13 @@ _BODY = (errors.RequestTooLarge, errors.UnsupportedMediaType)
 _WITHOUT_BODY = (101, 204)
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 # What an Idempotency-Key may add, on every POST.
-_KEYED = (errors.IdempotencyKeyReused, errors.QuotaExceeded, errors.HostDiskFull, errors.Draining)
+_KEYED = (
+    errors.IdempotencyKeyReused,
+    errors.QuotaExceeded,
+    errors.HostDiskFull,
+    errors.HostStorageFailed,
+    errors.Draining,
+)
 _KEY_PARAMETER = {
     "name": replays.HEADER,
     "in": "header",

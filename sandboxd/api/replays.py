@@ -44,7 +44,7 @@ class Keys(Protocol):
         ...
 
     async def keep(self, key: KeptKey, status: int, body: bytes) -> None:
-        """Keep the first answer. Raises HostDiskFull."""
+        """Keep the first answer. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def forget(self, key: KeptKey) -> None:
@@ -150,7 +150,7 @@ class Replays:
     async def _keep(self, key: KeptKey, sent: Sent) -> None:
         try:
             await self._keys.keep(key, sent.status, sent.body)
-        except errors.HostDiskFull as exc:
+        except (errors.HostDiskFull, errors.HostStorageFailed) as exc:
             logger.warning("cannot keep the answer to request %s: %s", key.request_id, exc)
 
 

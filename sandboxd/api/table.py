@@ -44,6 +44,7 @@ _NEW_SANDBOX = (
     errors.QuotaExceeded,
     errors.CapacityExceeded,
     errors.HostDiskFull,
+    errors.HostStorageFailed,
     errors.Draining,
     *_SCHEME,
 )
@@ -55,6 +56,7 @@ _NEW_EXECUTION = (
     errors.ExecutionLimitReached,
     errors.QuotaExceeded,
     errors.HostDiskFull,
+    errors.HostStorageFailed,
     errors.Draining,
     *_SCHEME,
 )
@@ -65,7 +67,7 @@ _FILE = (
     errors.FileConflict,
     errors.QuotaExceeded,
 )
-_WRITTEN = (*_FILE, errors.DiskQuotaExceeded, errors.HostDiskFull)
+_WRITTEN = (*_FILE, errors.DiskQuotaExceeded, errors.HostDiskFull, errors.HostStorageFailed)
 _INPUT = (
     errors.SandboxNotFound,
     errors.ExecutionNotFound,
@@ -109,7 +111,8 @@ ROUTES: tuple[AnyRoute, ...] = (
         statuses={200: "the sandbox as it is now"},
         errors=(
             *_LIMITS, errors.SandboxNotFound, errors.SandboxReleased, errors.LimitBelowUsage,
-            errors.QuotaExceeded, errors.CapacityExceeded, errors.HostDiskFull, *_SCHEME,
+            errors.QuotaExceeded, errors.CapacityExceeded, errors.HostDiskFull,
+            errors.HostStorageFailed, *_SCHEME,
         ),
         max_body_bytes=1 << 20,
     ),
@@ -298,12 +301,13 @@ ROUTES: tuple[AnyRoute, ...] = (
         "POST", "/v1/host/drain", host.drain, "Take no new work, over restarts too",
         body=r.Nothing, query=r.Nothing, answer=host_answers.HostAnswer,
         statuses={200: "the host; executions_running says what is still to end"},
-        errors=(errors.HostDiskFull,), access=Access.ADMIN,
+        errors=(errors.HostDiskFull, errors.HostStorageFailed), access=Access.ADMIN,
     ),
     Route(
         "POST", "/v1/host/undrain", host.undrain, "Take work again",
         body=r.Nothing, query=r.Nothing, answer=host_answers.HostAnswer,
-        statuses={200: "the host"}, errors=(errors.HostDiskFull,), access=Access.ADMIN,
+        statuses={200: "the host"}, access=Access.ADMIN,
+        errors=(errors.HostDiskFull, errors.HostStorageFailed),
     ),
     Route(
         "GET", "/healthz", host.health, "Whether the daemon answers, and what holds limits here",

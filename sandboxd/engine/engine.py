@@ -327,7 +327,7 @@ class Engine:
     async def set_draining(self, *, draining: bool) -> HostReport:
         """Take no new work (or take it again), over restarts too; what runs goes on.
 
-        Raises HostDiskFull.
+        Raises HostDiskFull, HostStorageFailed.
         """
         await self._context.store.save_draining(draining)
         self._context.registry.is_draining = draining

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import CapacityExceeded, host_lacks
+from sandboxd.osutil.files import write_all, write_whole
 from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
 CLAIMS = "/run/sandboxd-uids"
@@ -60,7 +61,7 @@ class UidRange:
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         """Hold again a uid taken by an earlier daemon; claims do not outlive the boot."""
         with self._locked():
-            self._write_claim(uid, sandbox_id, os.O_CREAT | os.O_TRUNC)
+            write_whole(os.path.join(self._claims, str(uid)), self._claim(sandbox_id))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """Free what an earlier daemon took for sandboxes that are not among these."""
@@ -86,7 +87,7 @@ class UidRange:
                 if uid in busy or _is_known(uid):
                     continue
                 try:
-                    self._write_claim(uid, sandbox_id, os.O_CREAT | os.O_EXCL)
+                    self._make_claim(uid, sandbox_id)
                 except FileExistsError:
                     continue
                 except OSError as exc:
@@ -105,17 +106,20 @@ class UidRange:
                 os.unlink(os.path.join(self._claims, str(uid)))
             return True
 
-    def _write_claim(self, uid: int, sandbox_id: str, flags: int) -> None:
+    def _claim(self, sandbox_id: str) -> bytes:
+        return f"{self._owner} {sandbox_id}\n".encode()
+
+    def _make_claim(self, uid: int, sandbox_id: str) -> None:
         path = os.path.join(self._claims, str(uid))
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            with open(fd, "w", encoding="ascii") as file:
-                file.write(f"{self._owner} {sandbox_id}\n")
+            write_all(fd, self._claim(sandbox_id))
         except OSError:
-            # A new one without an owner would never be freed.
-            if flags & os.O_EXCL:
-                os.unlink(path)
+            # One without an owner would never be freed.
+            os.unlink(path)
             raise
+        finally:
+            os.close(fd)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -14,15 +14,15 @@ class Store(Protocol):
     """Records of sandboxes and executions on disk."""
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
-        """Write whole or not at all. Raises HostDiskFull."""
+        """Write whole or not at all. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def save_execution(self, execution: Execution) -> None:
-        """Write whole or not at all. Raises HostDiskFull."""
+        """Write whole or not at all. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def save_draining(self, draining: bool) -> None:
-        """Whether the host takes no new work. Raises HostDiskFull."""
+        """Whether the host takes no new work. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def load_draining(self) -> bool:

@@ -15,7 +15,7 @@ class Workspaces(Protocol):
     """Directories on disk."""
 
     async def create(self, sandbox: Sandbox) -> None:
-        """Home and tmp of a sandbox, owned by its uid. Raises HostDiskFull."""
+        """Home and tmp of a sandbox, owned by its uid. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sandboxd.errors import HostDiskFull, SandboxdError
+from sandboxd.errors import HostDiskFull, HostStorageFailed, SandboxdError
 from sandboxd.isolation.uids import kill_processes
 from sandboxd.model import (
     Enforcement,
@@ -121,7 +121,7 @@ class RlimitScheme:
         state = replace(state, executions=left)
         try:
             await self._put(state)
-        except HostDiskFull as exc:
+        except (HostDiskFull, HostStorageFailed) as exc:
             # The next change of this sandbox says it; until then its shim is known to be gone.
             self._states[sandbox.id] = state
             _log.warning("Cannot tell the supervisor of an end: %s", exc.message)
@@ -239,7 +239,8 @@ class RlimitScheme:
         return ()
 
     async def _put(self, state: State) -> None:
-        """Raises HostDiskFull, and then nothing is changed, and SupervisorUnreachable."""
+        """Raises what `host_lacks` makes, and then nothing is changed; SupervisorUnreachable and
+        NotSupervised: then the state is written, and the supervisor tries again by itself."""
         if self._powers.is_supervised:
             self._supervisor.write(state)
         self._states[state.sandbox] = state

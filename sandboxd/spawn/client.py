@@ -18,6 +18,7 @@ from typing import Any
 
 from sandboxd.errors import InternalError, host_lacks
 from sandboxd.names import new_id
+from sandboxd.osutil.files import write_all
 from sandboxd.outcome import Facts
 from sandboxd.ports.launch import LaunchRequest
 from sandboxd.spawn import records, reports
@@ -102,7 +103,7 @@ class SpawnerClient:
     async def launch(self, request: LaunchRequest) -> ShimLink:
         """A held shim that reported "ready"; from then on its end cannot be lost to a full disk.
 
-        Raises HostDiskFull, SpawnerUnreachable, OperationTimedOut.
+        Raises HostDiskFull, HostStorageFailed, SpawnerUnreachable, OperationTimedOut.
         """
         try:
             records.reserve_record(request.record_directory)
@@ -220,7 +221,5 @@ def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
 def memory_file(name: str, data: bytes) -> int:
     """An fd with `data`: no size limit of a socket, no file that could be left."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    write_all(fd, data)
     return fd

@@ -18,6 +18,8 @@ import socket
 import struct
 from typing import Any
 
+from sandboxd.osutil.files import temporary_name, write_whole
+
 PROTOCOL = 3
 
 START_FILE = "start.json"
@@ -46,24 +48,15 @@ def decode(packet: bytes) -> dict[str, Any]:
 
 
 def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all: temporary name, then rename(2)."""
-    path = os.path.join(directory, name)
-    temporary = f"{path}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(json.dumps(value, separators=(",", ":")).encode())
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    """Write a file whole or not at all. Raises OSError."""
+    write_whole(os.path.join(directory, name), encode(value))
 
 
 def reserve_record(directory: str) -> None:
     """Take the disk space of an execution's record before it starts: its end must not be lost to a
     disk that its output filled. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    fd = os.open(os.path.join(directory, f"{RECORD_FILE}.tmp"), flags, 0o600)
+    fd = os.open(temporary_name(os.path.join(directory, RECORD_FILE)), flags, 0o600)
     try:
         os.posix_fallocate(fd, 0, MAX_RECORD_BYTES)
     finally:
@@ -71,13 +64,8 @@ def reserve_record(directory: str) -> None:
 
 
 def write_record(directory: str, value: dict[str, Any]) -> None:
-    """Write the record into the space that was taken for it."""
-    path = os.path.join(directory, RECORD_FILE)
-    fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(json.dumps(value, separators=(",", ":")).encode())
-        file.truncate()
-    os.rename(f"{path}.tmp", path)
+    """Write the record into the space that was taken for it. Raises OSError."""
+    write_whole(os.path.join(directory, RECORD_FILE), encode(value), keeps_space=True)
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:

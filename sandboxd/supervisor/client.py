@@ -36,6 +36,12 @@ class SupervisorUnreachable(SandboxdError):
     retryable = True
 
 
+class NotSupervised(SandboxdError):
+    """Raised when the supervisor cannot do as it is told: a limit on a sum would not be held."""
+
+    retryable = True
+
+
 def supervisor_argv(runtime_directory: str) -> list[str]:
     """The command line that starts a supervisor."""
     script = str(Path(__file__).with_name("__main__.py"))
@@ -79,7 +85,10 @@ class SupervisorClient:
             self._connection = None
 
     def write(self, state: State) -> None:
-        """What a supervisor is to know of a sandbox, whole or not at all. Raises HostDiskFull."""
+        """What a supervisor is to know of a sandbox, whole or not at all.
+
+        Raises what `host_lacks` makes.
+        """
         try:
             self.directory.write(state)
         except OSError as exc:
@@ -87,8 +96,14 @@ class SupervisorClient:
             raise host_lacks(what, exc, self.directory.path) from exc
 
     async def load(self, sandbox: str) -> None:
-        """Have it supervised as written; returns once it is. Raises SupervisorUnreachable."""
-        await self.ask({"op": "load", "sandbox": sandbox})
+        """Have it supervised as written; returns once it is.
+
+        Raises SupervisorUnreachable and NotSupervised.
+        """
+        answer = await self.ask({"op": "load", "sandbox": sandbox})
+        if not answer.get("ok"):
+            why = answer.get("why") or f"cannot supervise sandbox {sandbox}: it was refused"
+            raise NotSupervised(str(why))
 
     async def drop(self, sandbox: str) -> None:
         """Have it supervised no more; it is enough that the file is gone."""

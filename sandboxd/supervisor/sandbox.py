@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -281,7 +282,11 @@ class Sandbox:
 
     def _mark(self) -> None:
         if not self._marked:
-            self._directory.mark_throttled(self.state.sandbox)
+            try:
+                self._directory.mark_throttled(self.state.sandbox)
+            except OSError as exc:
+                # The limit is held all the same; a successor would not know whom to let go on.
+                sys.stderr.write(f"cannot note that {self.state.sandbox} is stopped: {exc}\n")
             self._marked = True
 
     def _signal_all(self, number: int) -> None:

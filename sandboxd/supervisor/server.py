@@ -48,6 +48,7 @@ class Server:
         self._roll = Roll()
         self._hand = Hand()
         self._times: dict[str, int] = {}
+        self._not_followed: dict[str, str] = {}
         self._scan_base = self._scan_after = self._upkeep_at = 0.0
         self._is_scan_due = True
         self._needed_at = time.monotonic()
@@ -128,8 +129,9 @@ class Server:
         self._upkeep_at = now + _UPKEEP_SECONDS
         self._is_scan_due = True
         times = self._directory.times()
-        changed = [name for name, at in times.items() if self._times.get(name) != at]
-        for name in changed + [name for name in self._times if name not in times]:
+        changed = {name for name, at in times.items() if self._times.get(name) != at}
+        gone = self._times.keys() - times.keys()
+        for name in sorted(changed | gone | self._not_followed.keys()):
             self._load(name)
         self._times = times
         if any(sandbox.is_watched for sandbox in self._roll.sandboxes.values()):
@@ -138,13 +140,23 @@ class Server:
         if is_orphan and now - self._needed_at > _ORPHAN_SECONDS:
             self._stopping = True
 
-    def _load(self, name: str) -> None:
-        now = time.monotonic()
+    def _load(self, name: str) -> str | None:
+        """Do as the sandbox's file says; why not, where that failed. It is tried again then."""
         try:
-            state = self._directory.read(name)
-        except ValueError as exc:
-            sys.stderr.write(f"{exc}\n")
-            return
+            is_there = self._follow(name)
+        except (OSError, ValueError) as exc:
+            why = f"cannot supervise sandbox {name}: {exc}"
+            if self._not_followed.get(name) != why:
+                sys.stderr.write(f"{why}\n")
+            self._not_followed[name] = why
+            return why
+        self._not_followed.pop(name, None)
+        return None if is_there else f"cannot supervise sandbox {name}: it has no file"
+
+    def _follow(self, name: str) -> bool:
+        """Whether there is a file. Raises OSError and ValueError."""
+        now = time.monotonic()
+        state = self._directory.read(name)
         sandbox = self._roll.sandboxes.get(name)
         if state is None:
             if sandbox is not None:
@@ -157,6 +169,7 @@ class Server:
             for execution in sandbox.follow(state):
                 self._roll.drop(execution, now)
             self._roll.index(sandbox)
+        return state is not None
 
     # -- orders
 
@@ -173,7 +186,8 @@ class Server:
                         "changes_rlimits": self._abilities.changes_rlimits,
                         "missing": list(self._abilities.missing)}  # fmt: skip
             case "load":
-                self._load(name)
+                why = self._load(name)
+                return {"ok": why is None, "why": why}
             case "memory" if sandbox is not None:
                 self._roll.take_in(time.monotonic())
                 self._look_at(sandbox, time.monotonic(), self._memfd_device)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from sandboxd.errors import ConfigError
 from sandboxd.names import is_id, new_id
+from sandboxd.osutil.files import write_whole
 from sandboxd.workspace.removal import remove_tree
 
 
@@ -39,9 +40,7 @@ def instance_id(state_directory: str) -> str:
         if is_id(text):
             return text
     made = new_id()
-    with open(f"{path}.tmp", "w", encoding="ascii") as file:
-        file.write(f"{made}\n")
-    os.rename(f"{path}.tmp", path)
+    write_whole(path, f"{made}\n".encode())
     return made
 
 

@@ -65,10 +65,3 @@ class Place:
             hint=f"paths are relative to the home, or below {own}; what else a command sees, a "
             "command can read",
         )
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """write(2) until everything is written. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

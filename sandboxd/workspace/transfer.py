@@ -13,9 +13,10 @@ from typing import ParamSpec, TypeVar
 
 from sandboxd.entries import Entry
 from sandboxd.names import new_id
+from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import WITH_PARENTS, named, opened_home, opened_parent
-from sandboxd.workspace.place import Place, Spot, write_all
+from sandboxd.workspace.place import Place, Spot
 
 DEFAULT_MODE = 0o644
 PERMISSIONS = 0o777

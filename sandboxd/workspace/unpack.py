@@ -18,9 +18,10 @@ from typing import ParamSpec
 from sandboxd.entries import clean_path, join, shown
 from sandboxd.errors import InvalidRequest
 from sandboxd.names import new_id
+from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
-from sandboxd.workspace.place import Place, Spot, write_all
+from sandboxd.workspace.place import Place, Spot
 from sandboxd.workspace.tar_stream import TarStream
 from sandboxd.workspace.transfer import PERMISSIONS
 

@@ -4,6 +4,7 @@ runs goes on, and its end is told truly."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.probes import executions, path_of, printed, refused, start
+from tests.contract.probes import executions, path_of, printed, python, refused, start
 from tests.harness import Daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("requires_root")
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     """A daemon whose runtime directory is a tmpfs of 1 MiB."""
-    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_CGROUP_MODE="off")
+    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_CGROUP_MODE="off",
+                  SANDBOX_MAX_EXECUTIONS="64")  # fmt: skip
     runtime = str(made.runtime)
     command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", runtime]
     subprocess.run(command, check=True, timeout=30)
@@ -38,14 +40,14 @@ def daemon() -> Iterator[Daemon]:
 
 
 @contextmanager
-def filled(daemon: Daemon) -> Iterator[None]:
-    """No page of it is free. Directories, sockets and empty files of a tmpfs need none."""
+def filled(daemon: Daemon, *, but_pages: int = 0) -> Iterator[None]:
+    """So many pages of it are free. Directories, sockets and empty files of a tmpfs need none."""
     filler = daemon.runtime / "filler"
     with filler.open("wb", buffering=0) as file:
         free = os.statvfs(daemon.runtime)
-        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+        os.posix_fallocate(file.fileno(), 0, (free.f_bavail - but_pages) * free.f_frsize)
     try:
-        assert os.statvfs(daemon.runtime).f_bavail == 0
+        assert os.statvfs(daemon.runtime).f_bavail == but_pages
         yield
     finally:
         filler.unlink()
@@ -76,6 +78,23 @@ def test_starts_are_refused_and_ends_are_told(daemon: Daemon) -> None:
     alive: Any = daemon.ok("GET", "/v1/sandboxes?state=ready")["sandboxes"]
     assert [one["id"] for one in alive] == [made["id"]]
     assert daemon.execute(made["id"], ["echo", "on"])["stdout"] == "on\n"
+
+
+def test_what_is_supervised_is_never_half_told(daemon: Daemon) -> None:
+    """With one page free a state of two is refused, and the one that is in force stays."""
+    made = daemon.create()
+    state = daemon.runtime / "supervised" / f"{made['id']}.json"
+    while state.stat().st_size <= os.sysconf("SC_PAGE_SIZE"):
+        printed(daemon, start(daemon, made, "echo up; exec sleep 300"), b"up")
+    before = json.loads(state.read_bytes())["executions"]
+    with filled(daemon, but_pages=1):
+        hog = python("held = bytearray(300 << 20)")
+        answer = daemon.request("POST", executions(made), {"argv": hog})
+        refused(answer, 503, "HOST_DISK_FULL")
+        assert json.loads(state.read_bytes())["executions"] == before
+        assert [path.name for path in state.parent.glob("*.tmp")] == []
+    ran = daemon.execute(made["id"], python("held = bytearray(300 << 20)"))
+    assert ran["status"] == "OOM_KILLED"
 
 
 def test_a_release_on_a_full_one_leaves_nothing(daemon: Daemon) -> None:

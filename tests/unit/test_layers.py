@@ -50,6 +50,7 @@ LAYERS = {
             "logs",
             "entries",
             "pidfd",
+            "osutil",
             "readiness",
             "sums",
         ),

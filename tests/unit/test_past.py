@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.errors import HostDiskFull
+from sandboxd.errors import HostStorageFailed
 from sandboxd.past import DiskPast
 from sandboxd.sums import Interval, Past, Sums
 from tests.unit.values import NOW
@@ -105,7 +105,7 @@ async def test_a_newer_sandboxds_is_left_alone(
     before = file(tmp_path).read_bytes()
     assert await store.load() is None
     assert "version 9" in caplog.text
-    with pytest.raises(HostDiskFull, match="version 9"):
+    with pytest.raises(HostStorageFailed, match="version 9"):
         await store.save(past(2))
     assert file(tmp_path).read_bytes() == before
 
@@ -116,6 +116,6 @@ async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     file(tmp_path).symlink_to(target)
     store = DiskPast(str(tmp_path), kept=3)
     assert await store.load() is None
-    with pytest.raises(HostDiskFull, match="history"):
+    with pytest.raises(HostStorageFailed, match="history"):
         await store.save(past(1))
     assert target.read_bytes() == b""

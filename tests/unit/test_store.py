@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.errors import CapacityExceeded, ConfigError, HostDiskFull, host_lacks
+from sandboxd.errors import (
+    CapacityExceeded,
+    ConfigError,
+    HostDiskFull,
+    HostStorageFailed,
+    host_lacks,
+)
 from sandboxd.model import (
     ErrorCode,
     ExecutionStatus,
@@ -90,7 +96,7 @@ async def test_a_failed_write_keeps_the_old_record(tmp_path: Path) -> None:
     await store.save_sandbox(sandbox)
     # A directory in the way of the temporary file stands for every error of a write.
     (record.parent / "sandbox.json.tmp").mkdir()
-    with pytest.raises(HostDiskFull, match="cannot write a record"):
+    with pytest.raises(HostStorageFailed, match="cannot write a record"):
         await store.save_sandbox(replace(sandbox, name="other"))
     assert json.loads(record.read_text())["value"]["name"] == "box"
 
@@ -161,10 +167,21 @@ async def test_of_two_writers_the_later_one_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [(errno.ENOSPC, HostDiskFull), (errno.EDQUOT, HostDiskFull), (errno.EMFILE, CapacityExceeded)],
+    [
+        (errno.ENOSPC, HostDiskFull),
+        (errno.EDQUOT, HostDiskFull),
+        (errno.EMFILE, CapacityExceeded),
+        (errno.EACCES, HostStorageFailed),
+        (errno.EROFS, HostStorageFailed),
+        (errno.EIO, HostStorageFailed),
+        (errno.ENOENT, HostStorageFailed),
+        (errno.ELOOP, HostStorageFailed),
+    ],
 )
 def test_what_the_host_lacks_is_told_by_its_name(number: int, kind: type[Exception]) -> None:
     told = host_lacks("cannot do it", OSError(number, "whatever"), "/a/path")
     assert type(told) is kind
     assert os.strerror(number) in told.message
     assert told.details == {"errno": number, "path": "/a/path"}
+    assert told.retryable == (kind is not HostStorageFailed)
+    assert ("free space" in str(told.hint)) == (kind is HostDiskFull)
