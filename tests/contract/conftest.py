@@ -11,32 +11,20 @@ from typing import Any
 import pytest
 
 from tests.contract.probes import has_unified_systemd
+from tests.contract.selection import MODES, left_out, takes_everything
 from tests.harness import Daemon, running_daemon
 
-MODES = {"rlimit": "off", "systemd": "required"}
 SCHEMES = [name for name in MODES if name == "rlimit" or has_unified_systemd()]
 # Small, so that many sandboxes fit into a small host beside each other.
 MEMORY_BYTES = 192 << 20
 
 
-# What no host can have under a scheme: parameters of a test by their name, and
-# what an attempt needs.
-IMPOSSIBLE = {"rlimit": {"offered": "strict", "place": "strict", "needs": "memory_max"}}
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what no host could run: it would be a skip that says nothing of this one."""
-    dropped = [item for item in items if _is_impossible(item)]
+    """Leave out what no host could run, and what runs elsewhere: a skip would say nothing."""
+    dropped = left_out(items, everything=takes_everything(config))
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if not _is_impossible(item)]
-
-
-def _is_impossible(item: pytest.Item) -> bool:
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    impossible = IMPOSSIBLE.get(params.get("scheme", ""), {})
-    found = {**params, "needs": getattr(params.get("attempt"), "needs", None)}
-    return any(found.get(name) == value for name, value in impossible.items())
+        items[:] = [item for item in items if item not in set(dropped)]
 
 
 @pytest.fixture(scope="session", params=SCHEMES)

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import unmet
-from tests.contract.conftest import MODES
 from tests.contract.probes import find, printed, python, start
+from tests.contract.selection import MODES
 from tests.escapes.attempt import LACKING, LEVELS, Attempt, argv
 from tests.escapes.hostside import HostSide, host_facts
 from tests.escapes.table import ATTEMPTS, ESCAPES, STRICT_ONLY
