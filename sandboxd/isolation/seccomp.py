@@ -3,7 +3,8 @@
 
 It lists what is refused, and answers ENOSYS for calls newer than that list. Of a call's arguments
 it reads the low 32 bits only, as the kernel does with each that is compared here: they are int or
-unsigned int, or the flags of clone and unshare, whose high half is cut off or refused.
+unsigned int, or the flags of clone and unshare, whose high half is cut off or refused. Of the
+pointers of prlimit64 it reads both halves.
 
 Source: linux/seccomp.h, linux/filter.h; seccomp(2).
 """
@@ -64,6 +65,8 @@ def assemble(kind: Filter, machine: str) -> bytes:
         "unshare": _refuse_bits(0, table.NAMESPACE_FLAGS, errno.EPERM),
         "socket": _sockets(strict=strict),
         "socketpair": _sockets(strict=strict),
+        "setrlimit": [_argument(0), *_when(table.RLIMIT_CORE, [_PRETEND]), _answer(ALLOW)],
+        "prlimit64": _core_limit(),
         "personality": _allow_values(0, table.PERSONALITIES, errno.EPERM),
     }
     refused = table.REFUSED | (table.REFUSED_STRICT if strict else {})
@@ -115,6 +118,10 @@ def _refuse(number: int) -> tuple[int, int, int, int]:
     return _answer(REFUSE | number)
 
 
+# An error of 0: nothing is done, and the call says it was.
+_PRETEND = _refuse(0)
+
+
 def _when(value: int, then: _Code) -> _Code:
     """`then`, all of whose ways must end in an answer, where what was loaded is `value`."""
     return [(_JUMP_IF_EQUAL, 0, len(then), value), *then]
@@ -148,6 +155,24 @@ def _sockets(*, strict: bool) -> _Code:
     code += _when(table.AF_INET6, inet)
     code += _when(table.AF_NETLINK, netlink)
     return [*code, _refuse(errno.EAFNOSUPPORT)]
+
+
+def _core_limit() -> _Code:
+    """Of prlimit64, which also reads: by resource, new limit and old limit.
+
+    Programs that set their core limit to 0 go on, as all of them do: there are no core files. One
+    that asks for the old limit by the same call would be told nothing, and is refused.
+    """
+    new, old = _ARGUMENTS_OFFSET + 8 * 2, _ARGUMENTS_OFFSET + 8 * 3
+    asks_old = [_load(old), *_unless_zero(_refuse(errno.EPERM)),
+                _load(old + 4), *_unless_zero(_refuse(errno.EPERM)), _PRETEND]  # fmt: skip
+    reads = [_load(new), (_JUMP_IF_EQUAL, 0, 3, 0), _load(new + 4), (_JUMP_IF_EQUAL, 0, 1, 0),
+             _answer(ALLOW), *asks_old]  # fmt: skip
+    return [_argument(1), *_when(table.RLIMIT_CORE, reads), _answer(ALLOW)]
+
+
+def _unless_zero(then: tuple[int, int, int, int]) -> _Code:
+    return [(_JUMP_IF_EQUAL, 1, 0, 0), then]
 
 
 def _tcp_and_udp() -> _Code:

@@ -65,6 +65,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "personality": (135, 92),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "prlimit64": (302, 261),
     "process_madvise": (440, 440),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -78,6 +79,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setdomainname": (171, 162),
     "sethostname": (170, 161),
     "setns": (308, 268),
+    "setrlimit": (160, 164),
     "settimeofday": (164, 170),
     "socket": (41, 198),
     "socketpair": (53, 199),
@@ -152,6 +154,9 @@ IOCTLS = (
     0x401C5820,  # FS_IOC_FSSETXATTR
     0x40086602,  # FS_IOC_SETFLAGS
 )
+
+# Of setrlimit(2): a command keeps the limit it starts with (schemes/common.py).
+RLIMIT_CORE = 4
 
 # Of personality(2): Linux, Linux on 32 bits, no address space randomization (debuggers,
 # sanitizers), and the question. Others weaken what the kernel does for every process.

@@ -15,6 +15,9 @@ _INFINITY = resource.RLIM_INFINITY
 _STACK_BYTES = 8 << 20
 _LOCKED_BYTES = 8 << 20
 _MESSAGE_QUEUE_BYTES = 819200
+# core(5): 0 does not hold where the host pipes core files to a program, which the kernel starts as
+# the host's root outside of every limit; 1 does (fs/coredump.c).
+_NO_CORE = (1, 1)
 _MIB = 1 << 20
 # Runtimes need room beside their heaps.
 _HEAP_SHARE = 0.75
@@ -25,7 +28,7 @@ def rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
     return {
         "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
         "RLIMIT_FSIZE": (limits.file_size_bytes, limits.file_size_bytes),
-        "RLIMIT_CORE": (0, 0),
+        "RLIMIT_CORE": _NO_CORE,
         "RLIMIT_STACK": (_STACK_BYTES, _INFINITY),
         "RLIMIT_NPROC": (_INFINITY, _INFINITY),
         "RLIMIT_MEMLOCK": (_LOCKED_BYTES, _LOCKED_BYTES),

@@ -111,8 +111,28 @@ PROCESSES = (
             "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
             "check(libc.prlimit(0, 7, (ctypes.c_uint64 * 2)(hard + 1, hard + 1), None))",
             "EPERM", control_needs="has_resource"),
-    attempt("a core dump", "check(libc.prlimit(0, 4, (ctypes.c_uint64 * 2)(4096, 4096), None))",
-            "EPERM", control_needs="has_core"),
+    attempt("a core dump",
+            "check(libc.prlimit(0, 4, (ctypes.c_uint64 * 2)(4096, 4096), None))\n"
+            "if resource.getrlimit(resource.RLIMIT_CORE)[0] != 4096: hidden()",
+            "EPERM|hidden", control_needs="has_core"),
+    # core(5): with 0 the host's root runs the program that core files are piped to, with 1 nobody.
+    *(attempt(f"the host's program for core files ({name})",
+              f"{code}\nif resource.getrlimit(resource.RLIMIT_CORE) == (1, 1): hidden()",
+              "hidden")
+      for name, code in (
+          ("prlimit", "check(libc.prlimit(0, 4, (ctypes.c_uint64 * 2)(0, 0), None))"),
+          ("setrlimit", "call((160, 164), 4, (ctypes.c_uint64 * 2)(0, 0))"),
+          ("of a child",
+           "pid = os.fork()\n"
+           "if pid == 0: os.kill(os.getpid(), signal.SIGSTOP); os._exit(0)\n"
+           "os.waitpid(pid, os.WUNTRACED)\n"
+           "check(libc.prlimit(pid, 4, (ctypes.c_uint64 * 2)(0, 0), None))\n"
+           "there = resource.prlimit(pid, resource.RLIMIT_CORE)\n"
+           "os.kill(pid, signal.SIGKILL)\n"
+           "os.waitpid(pid, 0)\n"
+           "if there != (0, 0): hidden()\n"
+           "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"),
+      )),
     attempt("a higher priority", "os.nice(-1)", _NO_RIGHTS),
     attempt("a real-time priority",
             "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))", "EPERM"),

@@ -250,3 +250,34 @@ def test_a_kernel_without_filters_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(linux, "can_filter_calls", lambda: False)
     if os.uname().machine in syscalls.ARCHITECTURES:
         assert "CONFIG_SECCOMP_FILTER" in str(seccomp.lack())
+
+
+CORE, LIMIT, OLD = syscalls.RLIMIT_CORE, 0x7F00_0000_1000, 0x7F00_0000_0000
+
+
+@pytest.mark.parametrize("machine", syscalls.ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("name", "arguments", "answer"),
+    [
+        ("setrlimit", (CORE, LIMIT), seccomp.REFUSE),
+        ("setrlimit", (CORE | HIGH, LIMIT), seccomp.REFUSE),
+        ("setrlimit", (CORE + 1, LIMIT), seccomp.ALLOW),
+        ("prlimit64", (0, CORE, 0, LIMIT), seccomp.ALLOW),
+        ("prlimit64", (77, CORE, LIMIT, 0), seccomp.REFUSE),
+        # Both halves of a pointer count.
+        ("prlimit64", (0, CORE | HIGH, HIGH, 0), seccomp.REFUSE),
+        ("prlimit64", (0, CORE, 8, 0), seccomp.REFUSE),
+        ("prlimit64", (0, CORE, LIMIT, OLD), seccomp.REFUSE | EPERM),
+        ("prlimit64", (0, CORE, LIMIT, 8), seccomp.REFUSE | EPERM),
+        ("prlimit64", (0, CORE, HIGH, HIGH), seccomp.REFUSE | EPERM),
+        ("prlimit64", (0, CORE + 3, LIMIT, OLD), seccomp.ALLOW),
+    ],
+)
+def test_a_core_limit_stays_what_it_was(
+    machine: str, name: str, arguments: tuple[int, ...], answer: int
+) -> None:
+    number = syscalls.number(name, machine)
+    assert number is not None
+    for kind in Filter:
+        program = seccomp.assemble(kind, machine)
+        assert bpf.run(program, syscalls.ARCHITECTURES[machine], number, arguments) == answer
