@@ -59,8 +59,12 @@ def assemble(kind: Filter, machine: str) -> bytes:
         _refuse(errno.ENOSYS),
     ]
     rules = {
-        # First, since it is called often and is none of those the kernel knows to be allowed.
+        # First, since they are called often and are none of those the kernel knows to be allowed.
+        "mmap": _refuse_bits(3, table.MAP_HUGETLB, errno.ENOMEM),
         "ioctl": _refuse_values(1, table.IOCTLS, errno.EPERM),
+        "setsockopt": _socket_options(),
+        "memfd_create": _refuse_bits(1, table.MFD_HUGETLB, errno.ENOMEM),
+        "shmget": _refuse_bits(2, table.SHM_HUGETLB, errno.ENOMEM),
         "clone": _refuse_bits(0, table.NAMESPACE_FLAGS & ~0xFF, errno.EPERM),
         "unshare": _refuse_bits(0, table.NAMESPACE_FLAGS, errno.EPERM),
         "socket": _sockets(strict=strict),
@@ -150,10 +154,8 @@ def _sockets(*, strict: bool) -> _Code:
     plain = [_answer(ALLOW)]
     code = [_argument(0), *_when(table.AF_UNIX, plain)]
     inet = _tcp_and_udp() if strict else plain
-    netlink = _allow_values(2, [table.NETLINK_ROUTE], errno.EPROTONOSUPPORT) if strict else plain
     code += _when(table.AF_INET, inet)
     code += _when(table.AF_INET6, inet)
-    code += _when(table.AF_NETLINK, netlink)
     return [*code, _refuse(errno.EAFNOSUPPORT)]
 
 
@@ -173,6 +175,14 @@ def _core_limit() -> _Code:
 
 def _unless_zero(then: tuple[int, int, int, int]) -> _Code:
     return [(_JUMP_IF_EQUAL, 1, 0, 0), then]
+
+
+def _socket_options() -> _Code:
+    """By level and name."""
+    code = [_argument(1)]
+    for level, names in table.SOCKET_OPTIONS.items():
+        code += _when(level, _refuse_values(2, names, errno.EPERM))
+    return [*code, _answer(ALLOW)]
 
 
 def _tcp_and_udp() -> _Code:

@@ -40,6 +40,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
+    "io_setup": (206, 0),
     "ioctl": (16, 29),
     "ioperm": (173, None),
     "iopl": (172, None),
@@ -53,6 +54,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "memfd_secret": (447, 447),
     "migrate_pages": (256, 238),
     "modify_ldt": (154, None),
+    "mmap": (9, 222),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
     "move_mount": (429, 429),
@@ -80,7 +82,9 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sethostname": (170, 161),
     "setns": (308, 268),
     "setrlimit": (160, 164),
+    "setsockopt": (54, 208),
     "settimeofday": (164, 170),
+    "shmget": (29, 194),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "swapoff": (168, 225),
@@ -114,6 +118,8 @@ REFUSED = {
             "open_by_handle_at", "fanotify_init",
             # Like FS_IOC_FSSETXATTR below.
             "file_setattr",
+            # A policy for each page of a file, which no cgroup is charged for.
+            "mbind", "set_mempolicy_home_node",
         ),
         errno.EPERM,
     ),
@@ -123,6 +129,9 @@ REFUSED = {
     **dict.fromkeys(("io_uring_setup", "io_uring_enter", "io_uring_register"), errno.ENOSYS),
     # Makes races in the kernel winnable.
     "userfaultfd": errno.ENOSYS,
+    # Takes from a number that the whole host shares (fs.aio-max-nr); databases and web servers go
+    # on with threads where a kernel has none.
+    "io_setup": errno.ENOSYS,
 }  # fmt: skip
 
 # At strict also.
@@ -130,8 +139,7 @@ REFUSED_STRICT = {
     **dict.fromkeys(
         (
             "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd",
-            "kcmp", "mbind", "get_mempolicy", "set_mempolicy", "set_mempolicy_home_node",
-            "migrate_pages", "move_pages", "modify_ldt",
+            "kcmp", "get_mempolicy", "set_mempolicy", "migrate_pages", "move_pages", "modify_ldt",
         ),
         errno.EPERM,
     ),
@@ -158,18 +166,30 @@ IOCTLS = (
 # Of setrlimit(2): a command keeps the limit it starts with (schemes/common.py).
 RLIMIT_CORE = 4
 
+# Huge pages are the host's own pool, which memory.max does not count (hugetlbpage.rst). Flags of
+# linux/mman.h, linux/memfd.h and linux/shm.h; others beside them only say of which size.
+MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 0x4, 0o4000
+
+# Level and name of setsockopt(2), refused: each keeps a table beside the socket that no cgroup is
+# charged for, of up to 32 KiB or net.core.optmem_max.
+SOCKET_OPTIONS = {
+    1: (26, 51),  # SOL_SOCKET: SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF
+    6: (14, 32, 38),  # IPPROTO_TCP: TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY
+    41: (6,),  # IPPROTO_IPV6: IPV6_2292PKTOPTIONS
+}
+
 # Of personality(2): Linux, Linux on 32 bits, no address space randomization (debuggers,
 # sanitizers), and the question. Others weaken what the kernel does for every process.
 PERSONALITIES = (0x0, 0x8, 0x0040000, 0x0040008, 0xFFFFFFFF)
 
 # linux/socket.h. Every other family is a module that the host loads at its first use; vsock leads
-# past every network namespace to the hypervisor.
-AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+# past every network namespace to the hypervisor. What a netlink socket has queued is the kernel's
+# memory, charged to nobody: getifaddrs(3) fails, getaddrinfo(3) goes on as on a host without it.
+AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
 SOCK_TYPE_MASK = 0xF
 # At strict: TCP and UDP alone. SOCK_STREAM, SOCK_DGRAM; IPPROTO_IP (its default), TCP, UDP.
 INET_TYPES = (1, 2)
 INET_PROTOCOLS = (0, 6, 17)
-NETLINK_ROUTE = 0
 
 
 def number(name: str, machine: str) -> int | None:

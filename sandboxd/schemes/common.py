@@ -18,6 +18,9 @@ _MESSAGE_QUEUE_BYTES = 819200
 # core(5): 0 does not hold where the host pipes core files to a program, which the kernel starts as
 # the host's root outside of every limit; 1 does (fs/coredump.c).
 _NO_CORE = (1, 1)
+# A uid's queued signals and timers together, of at most half a kilobyte each. The kernel's own
+# default is half of what the host may have of threads.
+_QUEUED_SIGNALS = 16384
 _MIB = 1 << 20
 # Runtimes need room beside their heaps.
 _HEAP_SHARE = 0.75
@@ -33,6 +36,7 @@ def rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
         "RLIMIT_NPROC": (_INFINITY, _INFINITY),
         "RLIMIT_MEMLOCK": (_LOCKED_BYTES, _LOCKED_BYTES),
         "RLIMIT_MSGQUEUE": (_MESSAGE_QUEUE_BYTES, _MESSAGE_QUEUE_BYTES),
+        "RLIMIT_SIGPENDING": (_QUEUED_SIGNALS, _QUEUED_SIGNALS),
         "RLIMIT_NICE": (0, 0),
         "RLIMIT_RTPRIO": (0, 0),
     }

@@ -31,8 +31,8 @@ except OSError as exc:
     print(exc.strerror)
 """
 INTERFACES = """
-import socket
-print(*(name for _, name in socket.if_nameindex()))
+lines = open("/proc/net/dev").read().splitlines()[2:]
+print(*(line.split(":")[0].strip() for line in lines))
 """
 KERNEL_OBJECTS = """
 import ctypes

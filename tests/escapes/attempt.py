@@ -76,7 +76,7 @@ def check(result):
 def call(number, *arguments):
     if isinstance(number, tuple): number = number[platform.machine() != "x86_64"]
     words = [a if isinstance(a, (bytes, ctypes.Array)) or a is None else ctypes.c_long(a)
-             for a in arguments]
+             for a in (*arguments, *[0] * 6)[:6]]
     return check(libc.syscall(ctypes.c_long(number), *words))
 def become_nobody():
     if os.getuid() == 0:

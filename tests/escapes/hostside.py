@@ -146,13 +146,23 @@ def host_facts() -> dict[str, Any]:
         "has_sudo": shutil.which("sudo") is not None,
         "has_sysrq": os.path.exists("/proc/sysrq-trigger"),
         "has_systemd": os.path.isdir("/run/systemd/system"),
+        "huge_page": _huge_page(),
         "is_x86": platform.machine() == "x86_64",
+        "many_signals": resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] > 16384,
         "port6": _has_ipv6(),
         "sys_file": _first(
             "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run",
             "/sys/module/*/parameters/*",
         ),
     }  # fmt: skip
+
+
+def _huge_page() -> int:
+    """Bytes of one, where the host's pool has one free; else 0."""
+    facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    if int(facts.get("HugePages_Free", "0")) == 0:
+        return 0
+    return int(facts["Hugepagesize"].split()[0]) << 10
 
 
 def _has_ipv6() -> bool:

@@ -82,6 +82,39 @@ KERNEL = (
     attempt("another personality", "call((135, 92), 0x0400000)", "EPERM"),
     attempt("calls of 32-bit programs", _MACHINE_CODE, "SIGSYS", needs="is_x86",
             rare=True),
+    # -- memory that no cgroup is charged for, and numbers that the whole host shares
+    attempt("fill netlink queues that nobody reads",
+            "left, right = (socket.socket(16, socket.SOCK_RAW, 2) for _ in range(2))\n"
+            "right.bind((0, 0)); left.connect(right.getsockname()); left.send(bytes(60000))",
+            "EAFNOSUPPORT"),
+    attempt("have the kernel fill a netlink queue",
+            "s = socket.socket(16, socket.SOCK_RAW, 0)\ns.bind((0, 0))\n"
+            "s.send(struct.pack('=IHHIIB15x', 32, 18, 0x301, 1, 0, 0)); s.recv(1 << 16)",
+            "EAFNOSUPPORT"),
+    attempt("a memory policy for a page of a file",
+            "file = os.memfd_create('x') if hasattr(os, 'memfd_create') else hidden()\n"
+            "os.ftruncate(file, 1 << 20); page = mmap.mmap(file, 1 << 20)\n"
+            "at = ctypes.addressof(ctypes.c_char.from_buffer(page))\n"
+            "call((237, 235), at, 4096, 1, None, 0, 0)",
+            "EPERM", strict="EPERM|ENOSYS", outside="open|EINVAL|EFAULT"),
+    attempt("huge pages of the host's pool",
+            "mmap.mmap(-1, facts['huge_page'], flags=0x40022)", "ENOMEM", needs="huge_page"),
+    attempt("huge pages by a memfd", "check(libc.memfd_create(b'x', 4))", "ENOMEM",
+            strict="ENOSYS", rare=True),
+    attempt("huge pages by System V",
+            "one = check(libc.shmget(0, facts['huge_page'], 0o5600)); libc.shmctl(one, 0, None)",
+            "ENOMEM", needs="huge_page"),
+    attempt("contexts of asynchronous I/O", "call((206, 0), 1, (ctypes.c_ulong * 1)())", "ENOSYS"),
+    attempt("a socket's own filter",
+            "code = ctypes.create_string_buffer(struct.pack('=HBBI', 6, 0, 0, 1))\n"
+            "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+            "s.setsockopt(1, 26, struct.pack('HxxxxxxP', 1, ctypes.addressof(code)))", "EPERM"),
+    attempt("keys of TCP connections",
+            "s = socket.socket(); s.setsockopt(6, 14, bytes(216))", "EPERM",
+            outside="EINVAL|ENOPROTOOPT|open"),
+    attempt("more queued signals than a uid is due",
+            "ours = resource.getrlimit(resource.RLIMIT_SIGPENDING)\n"
+            "ours[1] > 16384 or hidden()", "hidden", needs="many_signals"),
     # -- terminals
     attempt("type into a terminal", _TERMINAL + "fcntl.ioctl(slave, 0x5412, b'x')", "EPERM"),
     attempt("paste into a console", _TERMINAL + "fcntl.ioctl(slave, 0x541C, bytes([2]))", "EPERM",
@@ -127,9 +160,6 @@ STRICT_ONLY = (
     attempt("descriptor tables of the processor", "call(154, 0, None, 0)",
             basic="open|ENOSYS", standard="open|ENOSYS", strict="EPERM", outside="open|ENOSYS",
             needs="is_x86"),
-    attempt("netlink other than route", "socket.socket(16, socket.SOCK_RAW, 16)",
-            basic="open|EPROTONOSUPPORT", standard="open|EPROTONOSUPPORT",
-            strict="EPROTONOSUPPORT", rare=True),
     attempt("sockets other than TCP and UDP",
             "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)",
             basic="open|EPROTONOSUPPORT|ENOPROTOOPT", standard="open|EPROTONOSUPPORT|ENOPROTOOPT",

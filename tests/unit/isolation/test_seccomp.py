@@ -23,6 +23,8 @@ NEWNS, NEWUSER, NEWCGROUP, NEWTIME = 0x00020000, 0x10000000, 0x02000000, 0x80
 THREAD_FLAGS = 0x003D0F00  # what the C library's pthread_create asks for
 TIOCSTI, TIOCGWINSZ, SETFLAGS, GETFLAGS = 0x5412, 0x5413, 0x40086602, 0x80086601
 SEQPACKET, CLOEXEC, SCTP = 5, 0o2000000, 132
+# Filters of sockets, keys of TCP connections, packet options of IPv6.
+TABLES_OF_SOCKETS = ((1, 26), (1, 51), (6, 14), (6, 32), (6, 38), (41, 6))
 
 
 class Case(NamedTuple):
@@ -42,6 +44,7 @@ def both(name: str, arguments: tuple[int, ...], number: int) -> Case:
 
 
 EPERM, ENOSYS, EAFNOSUPPORT = errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT
+ENOMEM = errno.ENOMEM
 NOPROTO = errno.EPROTONOSUPPORT
 WHOLE = [
     *(both(name, (), number) for name, number in sorted(syscalls.REFUSED.items())),
@@ -70,16 +73,29 @@ BY_ARGUMENT = [
     both("personality", (0x0100000,), EPERM),
     both("personality", (0x0100000 | HIGH,), EPERM),
     *(both("socket", (family, 1, 0), 0) for family in (1, 2, 10)),
-    both("socket", (16, 3, 0), 0),
+    # Netlink of any protocol, route among them.
+    *(both("socket", (16, 3 | CLOEXEC, one), EAFNOSUPPORT) for one in (0, 2, 6, 9, 12, 16)),
     both("socket", (2, 2 | CLOEXEC, 17), 0),
     *(both("socket", (family, 1, 0), EAFNOSUPPORT) for family in (0, 17, 21, 30, 31, 38, 40, 44)),
     both("socket", (40 | HIGH, 1, 0), EAFNOSUPPORT),
     both("socketpair", (40, 1, 0), EAFNOSUPPORT),
     both("socketpair", (1, SEQPACKET, 0), 0),
-    Case("socket", (16, 3, 12), 0, NOPROTO),
-    Case("socket", (16, 3, 6), 0, NOPROTO),
     Case("socket", (2, SEQPACKET | CLOEXEC, 0), 0, NOPROTO),
     Case("socket", (10, 1, SCTP), 0, NOPROTO),
+    # Huge pages, of any size: bit 26 and up say which.
+    both("mmap", (0, 4096, 3, 0x40022, -1, 0), ENOMEM),
+    both("mmap", (0, 4096, 3, 0x40022 | 21 << 26, -1, 0), ENOMEM),
+    both("mmap", (0, 4096, 3, 0x40022 | HIGH, -1, 0), ENOMEM),
+    both("mmap", (0, 4096, 3, 0x22, -1, 0), 0),
+    both("shmget", (0, 4096, 0o4600), ENOMEM),
+    both("shmget", (0, 0, 0o1600), 0),
+    Case("memfd_create", (0, 0x4), ENOMEM, ENOSYS),
+    Case("memfd_create", (0, 0x4 | 21 << 26), ENOMEM, ENOSYS),
+    Case("memfd_create", (0, 0x1), 0, ENOSYS),
+    *(both("setsockopt", (-1, *option, 0, 0), EPERM) for option in TABLES_OF_SOCKETS),
+    both("setsockopt", (-1, 1, 26 | HIGH, 0, 0), EPERM),
+    both("setsockopt", (-1, 6, 26, 0, 0), 0),
+    both("setsockopt", (-1, 1, 14, 0, 0), 0),
 ]
 CASES = [*WHOLE, *BY_ARGUMENT]
 
@@ -200,7 +216,9 @@ def called_for_real(kind: Filter | None, case: Case) -> int:
             linux.set_no_new_privs()
             if kind is not None:
                 seccomp.load(kind)
-            words = [ctypes.c_ulong(argument % (1 << 64)) for argument in case.arguments]
+            # All that a call can take: else the kernel takes what the registers hold.
+            arguments = (*case.arguments, *[0] * 6)[:6]
+            words = [ctypes.c_ulong(argument % (1 << 64)) for argument in arguments]
             result = libc.syscall(ctypes.c_long(number or 0), *words)
             os.write(write, str(ctypes.get_errno() if result < 0 else 0).encode())
         finally:
