@@ -61,7 +61,9 @@ async def write_file(call: Call[Nothing, WriteQuery]) -> Reply:
     """The body becomes the file, whole or not at all."""
     query = call.query
     async with call.engine.files(call.caller, call.sandbox) as files:
-        writer = await files.open_writer(call.path, mode=query.mode, parents=query.parents)
+        writer = await files.open_writer(
+            call.path, mode=query.mode, parents=query.parents, mtime=query.mtime
+        )
         try:
             async for piece in received_pieces(call.request):
                 await writer.write(piece)

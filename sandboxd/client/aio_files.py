@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in a sandbox's home, for asyncio."""
+"""Files of a sandbox, for asyncio; paths as in files.py."""
 
 from __future__ import annotations
 

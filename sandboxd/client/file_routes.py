@@ -28,10 +28,14 @@ def read(ref: str, path: str) -> Request:
 
 
 def write(
-    ref: str, path: str, data: Data, *, mode: int | None = None, size_bytes: int | None = None
-) -> Request:
-    """Make or replace a file. size_bytes: of `data` that comes in pieces, where it is known."""
+    ref: str, path: str, data: Data, *, mode: int | None = None, mtime: int | None = None,
+    size_bytes: int | None = None,
+) -> Request:  # fmt: skip
+    """Make or replace a file. mtime: in seconds since 1970. size_bytes: of `data` that comes in
+    pieces, where it is known."""
     query: dict[str, object] = {"parents": "true"}
+    if mtime is not None:
+        query["mtime"] = max(mtime, 0)
     if mode is not None:
         query["mode"] = octal(mode)
     whole = data.encode() if isinstance(data, str) else data
@@ -94,4 +98,6 @@ def native_path(entry: dict[str, Any]) -> str:
 
 
 def _path(ref: str, kind: str, path: str) -> str:
-    return f"{sandbox_path(ref)}/{kind}/{quote(path.lstrip('/'), safe='/')}"
+    # An absolute path keeps its slash, encoded: one more behind the route's is easily lost.
+    leading = "%2F" if path.startswith("/") else ""
+    return f"{sandbox_path(ref)}/{kind}/{leading}{quote(path.lstrip('/'), safe='/')}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in a sandbox's home. Paths are relative to it and cannot leave it."""
+"""Files of a sandbox. Paths are relative to its home, or absolute as its programs have them."""
 
 from __future__ import annotations
 

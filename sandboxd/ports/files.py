@@ -85,8 +85,11 @@ class SandboxFiles(Protocol):
         """A regular file, to be read."""
         ...
 
-    async def open_writer(self, path: bytes, *, mode: int | None, parents: bool) -> FileWriter:
-        """A new file for the path. mode: None = that of the file it replaces, else 0644."""
+    async def open_writer(
+        self, path: bytes, *, mode: int | None, parents: bool, mtime: int | None = None
+    ) -> FileWriter:
+        """A new file for the path. mode: None = that of the file it replaces, else 0644. mtime: in
+        seconds since 1970; None = now."""
         ...
 
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:

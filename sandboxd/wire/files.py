@@ -15,6 +15,8 @@ from sandboxd.wire.answers import Answer
 from sandboxd.wire.queries import whole_number
 from sandboxd.wire.requests import Request
 
+# Far beyond any file's, and within what every file system can keep.
+MAX_MTIME = 1 << 33
 MAX_DEPTH = 4096
 MAX_ENTRIES = 10_000
 _OCTAL = re.compile(r"0?[0-7]{3}", re.ASCII)
@@ -43,6 +45,8 @@ class WriteQuery(Request):
     """Permission bits; without it those of the file that is replaced, else 0644."""
     parents: Switch = False
     """Make the directories on the way there."""
+    mtime: Annotated[int, whole_number(0, MAX_MTIME)] | None = None
+    """When it is said to have been changed, in seconds since 1970; without it, now."""
 
 
 class ChangeQuery(Request):

@@ -45,9 +45,11 @@ class HomeFiles:
             await reader.open()
         return reader
 
-    async def open_writer(self, path: bytes, *, mode: int | None, parents: bool) -> Writer:
+    async def open_writer(
+        self, path: bytes, *, mode: int | None, parents: bool, mtime: int | None = None
+    ) -> Writer:
         """See SandboxFiles."""
-        writer = Writer(self._place, self._named(path), mode)
+        writer = Writer(self._place, self._named(path), mode, mtime)
         async with _undone(writer.discard):
             await writer.open(parents=parents)
         return writer

@@ -60,10 +60,13 @@ class Reader:
 class Writer:
     """A file in staging; fits ports.files.FileWriter."""
 
-    def __init__(self, place: Place, spot: Spot, mode: int | None) -> None:
+    def __init__(
+        self, place: Place, spot: Spot, mode: int | None, mtime: int | None = None
+    ) -> None:
         self._place = place
         self._spot = spot
         self._mode = mode
+        self._mtime = mtime
         self._temporary = os.path.join(place.staging, new_id())
         self._fd = -1
 
@@ -110,6 +113,8 @@ class Writer:
             if mode is None:
                 mode = DEFAULT_MODE if replaced is None else replaced.st_mode & PERMISSIONS
             os.fchmod(self._fd, mode)
+            if self._mtime is not None:
+                os.utime(self._fd, (self._mtime, self._mtime))
             with opened_parent(home, spot.path) as (parent, name):
                 os.rename(self._temporary, name, dst_dir_fd=parent)
         self._close()

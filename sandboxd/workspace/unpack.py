@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unpacks a tar stream into a sandbox's home; fits ports.files.ArchiveWriter.
 
-Each member is made in the staging directory and renamed into its place. Names and link targets
-that lead out, devices, FIFOs and sparse files are refused; owners and the setuid, setgid and
-sticky bits are left out.
+Each member is made in the staging directory and renamed into its place. Names that lead out,
+devices, FIFOs and sparse files are refused; owners and the setuid, setgid and sticky bits are left
+out. A symbolic link is made as it is, wherever it leads: a program inside could make the same one,
+and nothing here follows one that leads out. Directories get their modes and times at the end, when
+no more is put into them.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
 import tarfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,10 @@ from sandboxd.workspace.transfer import PERMISSIONS
 P = ParamSpec("P")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MAX_MTIME = 1 << 33
+# What is kept of directories until the end, names and all; those past it keep what they were made
+# with.
+_MAX_KEPT_BYTES = 16 << 20
+_KEPT_BYTES = 200
 
 
 class Unpacker:
@@ -39,6 +44,9 @@ class Unpacker:
         self._stream = TarStream()
         self._temporary = os.path.join(place.staging, new_id())
         self._file: tuple[int, bytes, tarfile.TarInfo] | None = None
+        # Mode and time of each directory that was a member.
+        self._directories: dict[bytes, tuple[int, int]] = {}
+        self._kept_bytes = 0
 
     async def open(self) -> None:
         """Check that there is a directory to unpack into."""
@@ -80,6 +88,9 @@ class Unpacker:
         self._stream.check_complete()
         with opened_home(self._spot.top) as home:
             self._complete(home)
+            # What is below comes first: its parent may then shut it off.
+            for path in sorted(self._directories, reverse=True):
+                self._settle(home, path, *self._directories[path])
 
     def _close(self) -> None:
         if self._file is not None:
@@ -96,7 +107,9 @@ class Unpacker:
                 beneath.make_directories(home, parent, 0o755)
             if member.isdir():
                 # An owner who may not write would stop the members that follow.
-                beneath.make_directories(home, path, member.mode & PERMISSIONS | 0o700)
+                if path:
+                    beneath.make_directories(home, path, member.mode & PERMISSIONS | 0o700)
+                self._keep(path, member)
             elif member.issym():
                 os.symlink(_link_target(path, member.linkname), self._temporary)
                 self._put(home, path)
@@ -117,11 +130,23 @@ class Unpacker:
         fd, path, member = self._file
         with named("unpack", path):
             os.fchmod(fd, member.mode & PERMISSIONS)
-            seconds = min(max(int(member.mtime), 0), _MAX_MTIME)
+            seconds = _seconds(member)
             os.utime(fd, (seconds, seconds))
             self._put(home, path)
         self._file = None
         os.close(fd)
+
+    def _keep(self, path: bytes, member: tarfile.TarInfo) -> None:
+        # The home itself, and /tmp, keep theirs.
+        if path and self._kept_bytes < _MAX_KEPT_BYTES:
+            self._directories[path] = (member.mode & PERMISSIONS, _seconds(member))
+            self._kept_bytes += len(path) + _KEPT_BYTES
+
+    def _settle(self, home: int, path: bytes, mode: int, seconds: int) -> None:
+        # The program may have put something else there, or taken it away: that is its own.
+        with suppress(OSError), opened(home, path, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
+            os.utime(f"/proc/self/fd/{fd}", (seconds, seconds))
+            os.chmod(f"/proc/self/fd/{fd}", mode)
 
     def _put(self, home: int, path: bytes) -> None:
         with opened_parent(home, path) as (parent, name):
@@ -149,11 +174,12 @@ class Unpacker:
 
 
 def _link_target(path: bytes, linkname: str) -> bytes:
-    """A symbolic link's target. Raises InvalidRequest where it would lead out of the home."""
+    """A symbolic link's target. Raises InvalidRequest for one that no link can have."""
     target = linkname.encode("utf-8", "surrogateescape")
-    reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    if not target or b"\0" in target or reached.split(b"/")[0] == b".." or target[:1] == b"/":
-        raise InvalidRequest.field(
-            "body", f"member {shown(path)}: its link leads out of the sandbox's home"
-        )
+    if not target or b"\0" in target:
+        raise InvalidRequest.field("body", f"member {shown(path)}: its link leads nowhere")
     return target
+
+
+def _seconds(member: tarfile.TarInfo) -> int:
+    return min(max(int(member.mtime), 0), _MAX_MTIME)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.client import AsyncSandbox, Sandbox
-from sandboxd.errors import FileConflict, FileMissing, SandboxNotFound
+from sandboxd.errors import AccessDenied, FileConflict, FileMissing, SandboxNotFound
 from tests.harness import ROOT, Daemon, running_daemon
 
 pytestmark = pytest.mark.timeout(180)
@@ -78,6 +78,69 @@ def test_a_directory_there_and_back(daemon: Daemon, box: Sandbox, tmp_path: Path
     copied(daemon, "box:tree", str(tmp_path / "back"))
     assert (tmp_path / "back/a/b/file").read_bytes() == (source / "a/b/file").read_bytes()
     assert (tmp_path / "back/link").readlink() == Path("a/b/file")
+
+
+def test_a_project_with_a_virtual_environment_there_and_back(
+    daemon: Daemon, box: Sandbox, tmp_path: Path
+) -> None:
+    source = tmp_path / "project"
+    (source / ".venv/bin").mkdir(parents=True)
+    (source / ".venv/bin/python").symlink_to("/usr/bin/python3")
+    (source / ".venv/lib64").symlink_to("lib")
+    (source / "main.py").write_text("print(6 * 7)")
+    (source / "up").symlink_to("../elsewhere")
+    (source / ".venv").chmod(0o750)
+    for path in (source / "main.py", source / ".venv/bin", source / ".venv", source):
+        os.utime(path, (1000, 1000))
+    copied(daemon, str(source), "box:project")
+    told = box.run(
+        "readlink project/.venv/bin/python project/up; project/.venv/bin/python project/main.py;"
+        "stat -c %a:%Y project/.venv project project/main.py", check=True,
+    )  # fmt: skip
+    assert told.stdout.split() == [
+        "/usr/bin/python3", "../elsewhere", "42", "750:1000", "755:1000", "644:1000",
+    ]  # fmt: skip
+    done = cp(daemon, "box:project", str(tmp_path / "back"))
+    assert done.returncode == 0
+    assert sorted(done.stderr.decode().splitlines()) == [
+        "sandboxctl: leaving out .venv/bin/python: a link that leads to /usr/bin/python3",
+        "sandboxctl: leaving out up: a link that leads to ../elsewhere",
+    ]
+    back = tmp_path / "back"
+    assert (back / ".venv/lib64").readlink() == Path("lib")
+    for path in (back, back / ".venv", back / "main.py"):
+        assert path.stat().st_mtime == 1000
+    assert (back / ".venv").stat().st_mode & 0o777 == 0o750
+    copied(daemon, "box:project/main.py", str(tmp_path / "main.py"))
+    copied(daemon, str(tmp_path / "main.py"), "box:again.py")
+    assert box.run("stat -c %Y again.py").stdout == "1000\n"
+
+
+def test_paths_are_those_that_programs_have(daemon: Daemon, box: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("raise ValueError('here')\n")
+    copied(daemon, str(tmp_path / "f"), "box:/tmp/job.py")
+    copied(daemon, str(tmp_path / "f"), "box:/home/sandbox/there.py")
+    assert box.files.exists("there.py")
+    for name in ("/tmp/job.py", "there.py"):
+        traceback = box.run(["python3", name], cwd="/tmp" if name[0] == "/" else None).stderr
+        [line] = [line for line in traceback.splitlines() if line.lstrip().startswith("File")]
+        path = line.split('"')[1]
+        assert (
+            box.files.read(box.run(["realpath", path]).stdout.strip())
+            == "raise ValueError('here')\n"
+        )
+    assert copied(daemon, "box:/tmp/job.py", "-") == b"raise ValueError('here')\n"
+    home = box.run("echo $HOME").stdout.strip()
+    assert box.files.read(f"{home}/there.py") == box.files.read("there.py")
+    (tmp_path / "tree").mkdir()
+    copied(daemon, str(tmp_path / "tree"), "box:/tmp")
+    assert box.run(["test", "-d", "/tmp/tree"]).ok
+    for path in ("/etc/passwd", "/nosuch/x"):
+        done = cp(daemon, f"box:{path}", str(tmp_path / "x"))
+        assert (done.returncode, path.encode() in done.stderr) == (125, True)
+        assert b"not the sandbox's own" in done.stderr
+        with pytest.raises(AccessDenied, match=path):
+            box.files.write(path, "x")
 
 
 def test_what_cannot_be_copied_is_said(daemon: Daemon, box: Sandbox, tmp_path: Path) -> None:
@@ -153,3 +216,7 @@ async def test_the_same_files_for_asyncio(daemon: Daemon) -> None:
         await files.remove("c")
         with pytest.raises(FileMissing):
             await files.read("c/d")
+        await files.write("/tmp/x", "by a program's path")
+        assert (await sandbox.run("cat /tmp/x")).stdout == await files.read("/tmp/x")
+        with pytest.raises(AccessDenied):
+            await files.read("/etc/passwd")

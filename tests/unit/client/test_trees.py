@@ -12,8 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.ctl.tar import pack, unpack
+from sandboxd.client import trees
 from sandboxd.errors import InvalidRequest
+
+
+def nothing(name: str, reason: str) -> None:
+    raise AssertionError(f"left out: {name}: {reason}")
+
+
+def pack(directory: str, leave_out: trees.LeaveOut = nothing) -> Iterator[bytes]:
+    return trees.pack(directory, leave_out)
+
+
+def unpack(data: Iterator[bytes], directory: str, leave_out: trees.LeaveOut = nothing) -> None:
+    trees.unpack(data, directory, leave_out)
 
 
 def pieces(data: bytes, size: int = 700) -> Iterator[bytes]:
@@ -35,7 +47,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
     return info
 
 
-def test_a_tree_comes_out_as_it_went_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tree_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    out: dict[str, str] = {}
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "a/empty").mkdir(parents=True)
     (source / "a/big").write_bytes(os.urandom(600_000))
@@ -47,9 +60,20 @@ def test_a_tree_comes_out_as_it_went_in(tmp_path: Path, capsys: pytest.CaptureFi
     (source / "loop").symlink_to("..")
     with socket.socket(socket.AF_UNIX) as left_out:
         left_out.bind(str(source / "socket"))
+    for path in (source / "a/big", source / "a/empty", source / "a", source):
+        os.utime(path, (1000, 1000))
+    (source / "a").chmod(0o550)
     target.mkdir()
-    unpack(pieces(b"".join(pack(str(source)))), str(target))
-    assert "socket: neither" in capsys.readouterr().err
+    data = b"".join(pack(str(source), out.__setitem__))
+    unpack(pieces(data), str(target), out.__setitem__)
+    assert {Path(name).name: reason.split()[0] for name, reason in out.items()} == {
+        "socket": "neither", "loop": "a",
+    }  # fmt: skip
+    for path in (target / "a/big", target / "a/empty", target / "a", target):
+        assert path.stat().st_mtime == 1000
+    assert (target / "a").stat().st_mode & 0o777 == 0o550
+    (source / "a").chmod(0o755)
+    (target / "a").chmod(0o755)
     for parent, directories, files in os.walk(source):
         there = target / Path(parent).relative_to(source)
         for name in {*directories, *files} - {"socket", "loop"}:
@@ -84,7 +108,7 @@ def test_no_link_of_the_archive_is_ever_written_through(tmp_path: Path) -> None:
         (member("hard", tarfile.LNKTYPE, "/etc/passwd"), b""),
         (member("good", tarfile.SYMTYPE, "out/file"), b""),
     )
-    unpack(pieces(evil), str(target))
+    unpack(pieces(evil), str(target), lambda name, reason: None)
     assert list(outside.iterdir()) == []
     assert (target / "good").readlink() == Path("out/file")
     assert {path.name for path in target.iterdir()} == {"out", "up", "good"}
@@ -115,9 +139,8 @@ def test_the_directory_itself_may_not_have_become_a_link(tmp_path: Path) -> None
     assert list(outside.iterdir()) == []
 
 
-def test_links_that_lead_out_together_are_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_links_that_lead_out_together_are_left_out(tmp_path: Path) -> None:
+    out: dict[str, str] = {}
     target = tmp_path / "outer/target"
     target.mkdir(parents=True)
     evil = archive(
@@ -127,8 +150,8 @@ def test_links_that_lead_out_together_are_left_out(
         (member("out", tarfile.SYMTYPE, "a/b/c/top/../.."), b""),
         (member("later/x/y", tarfile.SYMTYPE, "../../a/b"), b""),
     )
-    unpack(pieces(evil), str(target))
-    assert "out" in capsys.readouterr().err
+    unpack(pieces(evil), str(target), out.__setitem__)
+    assert "out" in out
     for parent, directories, files in os.walk(target):
         for name in (*directories, *files):
             assert Path(parent, name).resolve().is_relative_to(target)
@@ -141,3 +164,39 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     whole = archive((member("file"), bytes(5000)))
     with pytest.raises(InvalidRequest, match="cannot unpack"):
         unpack(pieces(whole[:2000]), str(tmp_path))
+
+
+def test_what_cannot_be_read_is_no_silent_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shut").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if path.endswith("shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    # Root reads everything, so that it is os.walk's own call that has to fail.
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(PermissionError):
+        list(pack(str(tmp_path)))
+
+
+@pytest.mark.parametrize("mtime", ["nan", "inf", "-5", "1e300"])
+def test_times_that_are_none_are_the_beginning(tmp_path: Path, mtime: str) -> None:
+    info = member("f")
+    info.pax_headers = {"mtime": mtime}
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as made:
+        made.addfile(info, io.BytesIO())
+    unpack(pieces(target.getvalue()), str(tmp_path))
+    assert (tmp_path / "f").stat().st_mtime == 0
+
+
+def test_the_umask_is_read() -> None:
+    mask = os.umask(0o027)
+    try:
+        assert trees.umask() == 0o027
+    finally:
+        os.umask(mask)

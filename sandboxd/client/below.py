@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from sandboxd.ctl.show import printable
 from sandboxd.errors import InvalidRequest
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -40,6 +39,12 @@ class Below:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=parent)
             os.symlink(target, name, dir_fd=parent)
+
+    def settle(self, path: str, mode: int, mtime: int) -> None:
+        """Give a directory its mode and the time it was changed at, in seconds since 1970."""
+        with self._opened(path.split("/") if path else []) as directory:
+            os.utime(directory, (mtime, mtime))
+            os.chmod(directory, mode)
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
@@ -74,6 +79,6 @@ def _enter(name: str, place: str, above: int | None) -> int:
         if not is_link:
             raise
         raise InvalidRequest(
-            f"cannot write below {printable(place)!r}: it is a symbolic link",
+            f"cannot write below {place!r}: it is a symbolic link",
             hint="remove it, or copy to another directory",
         ) from exc

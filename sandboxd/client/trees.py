@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories as tar streams, both ways. What comes out of a sandbox is hostile: names that lead
+elsewhere are refused, and nothing is written through a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+
+from sandboxd.client.below import Below
+from sandboxd.errors import InvalidRequest
+
+_PIECE_BYTES = 256 << 10
+_PERMISSIONS = 0o777
+_MAX_MTIME = 1 << 33
+# Told a name and why it is left out; the name is as hostile as the tree that it is from.
+LeaveOut = Callable[[str, str], None]
+
+
+def pack(directory: str, leave_out: LeaveOut) -> Iterator[bytes]:
+    """The directory and what is in it; links as links, and only files, directories and links."""
+    yield from _pack_one(directory, ".", leave_out)
+    for parent, directories, files in os.walk(directory, onerror=_raise):
+        directories.sort()
+        for name in sorted([*directories, *files]):
+            path = os.path.join(parent, name)
+            yield from _pack_one(path, os.path.relpath(path, directory), leave_out)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _raise(error: OSError) -> None:
+    """os.walk leaves out what cannot be read, without a word, unless its caller objects."""
+    raise error
+
+
+def _pack_one(path: str, name: str, leave_out: LeaveOut) -> Iterator[bytes]:
+    found = os.stat(path) if name == "." else os.lstat(path)
+    info = tarfile.TarInfo(name)
+    info.mode, info.mtime = stat.S_IMODE(found.st_mode) & _PERMISSIONS, int(found.st_mtime)
+    if stat.S_ISREG(found.st_mode):
+        with open(path, "rb") as file:
+            info.size = found.st_size
+            yield _header(info)
+            left = found.st_size
+            while left:
+                piece = file.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise OSError(f"{path} became shorter while it was read")
+                left -= len(piece)
+                yield piece
+        yield bytes(-found.st_size % tarfile.BLOCKSIZE)
+    elif stat.S_ISDIR(found.st_mode):
+        info.type = tarfile.DIRTYPE
+        yield _header(info)
+    elif stat.S_ISLNK(found.st_mode):
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)
+        yield _header(info)
+    else:
+        leave_out(path, "neither a file nor a directory nor a link")
+
+
+def _header(info: tarfile.TarInfo) -> bytes:
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+class _Reader:
+    """Pieces of bytes as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; nothing only at the end."""
+        if not self._rest:
+            self._rest = next(self._pieces, b"")
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+
+def unpack(pieces: Iterator[bytes], directory: str, leave_out: LeaveOut) -> None:
+    """Write what a tar stream holds below `directory`; modes and times are kept, as far as the
+    umask lets modes be. Raises InvalidRequest."""
+    below = Below(directory)
+    links: list[tuple[str, str]] = []
+    directories: dict[str, tuple[int, int]] = {}
+    mask = umask()
+    try:
+        # tarfile reads in blocks of its own and so may be given less than it asked for.
+        with tarfile.open(fileobj=_Reader(pieces), mode="r|") as archive:  # type: ignore[call-overload]
+            for member in archive:
+                path = inner_path(member.name)
+                mode = member.mode & _PERMISSIONS & ~mask
+                if member.isdir():
+                    below.make_directory(path)
+                    directories[path] = (mode, _seconds(member.mtime))
+                elif member.isreg():
+                    _unpack_file(archive, member, below.new_file(path, mode))
+                elif member.issym():
+                    links.append((path, member.linkname))
+                else:
+                    leave_out(member.name, "not a file, directory or link")
+    except tarfile.TarError as exc:
+        raise InvalidRequest(f"cannot unpack what the sandbox sent: {exc}") from exc
+    for path, target in links:
+        if stays_inside(path, target):
+            below.link(path, target)
+        else:
+            leave_out(path, f"a link that leads to {target}")
+    # What is below comes first: its parent may then shut it off, and each write changes its time.
+    for path in sorted(directories, reverse=True):
+        below.settle(path, *directories[path])
+
+
+def inner_path(name: str) -> str:
+    """A member's name as a path below the directory. Raises InvalidRequest."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise InvalidRequest(f"cannot unpack {name!r}: it leads out of the directory")
+    return "/".join(parts)
+
+
+def stays_inside(path: str, target: str) -> bool:
+    """Whether a link at `path` leads to a place inside, whatever other such links there are.
+
+    A `..` behind a name could be one behind another link, which the text of it does not tell.
+    """
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    is_plain = ".." not in parts[ups:] and "\0" not in target
+    return is_plain and not target.startswith("/") and ups <= path.count("/")
+
+
+def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, descriptor: int) -> None:
+    source = archive.extractfile(member)
+    assert source is not None
+    with open(descriptor, "wb") as file:
+        while piece := source.read(_PIECE_BYTES):
+            file.write(piece)
+        file.flush()
+        seconds = _seconds(member.mtime)
+        os.utime(file.fileno(), (seconds, seconds))
+
+
+def _seconds(mtime: float) -> int:
+    # No number at all (NaN) is not between them either.
+    return int(mtime) if 0 <= mtime <= _MAX_MTIME else 0
+
+
+def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float | None) -> None:
+    """Write a file, whole or not at all. mtime: in seconds since 1970; None = now."""
+    directory = os.path.dirname(path) or "."
+    descriptor, made = tempfile.mkstemp(prefix=".sandboxd-", dir=directory)
+    try:
+        with open(descriptor, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fchmod(file.fileno(), mode & ~umask())
+            if mtime is not None:
+                os.utime(file.fileno(), (mtime, mtime))
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise
+
+
+def settle(directory: str, mode: int, mtime: float | None) -> None:
+    """Give a directory the mode of another, as far as the umask lets it, and its time."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if mtime is not None:
+            os.utime(descriptor, (mtime, mtime))
+        os.fchmod(descriptor, mode & ~umask())
+    finally:
+        os.close(descriptor)
+
+
+def umask() -> int:
+    """This process's, read without setting it, which umask(2) cannot do and threads would see."""
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    raise AssertionError("Linux 4.7 and later tell the umask")
