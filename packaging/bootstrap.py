@@ -83,15 +83,26 @@ def too_old(libraries: tuple[Library, ...]) -> list[Library]:
     return [library for library in libraries if not is_new_enough(library)]
 
 
+def os_release() -> dict[str, str]:
+    """Return what os-release(5) says; nothing where it is missing."""
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
 def debian_release() -> int:
     """Return Debian's major version: 0 if this is no Debian, 99 for testing and unstable."""
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
-        return 0
+    release = os_release()
     if release.get("ID") != "debian":
         return 0
     return int(release.get("VERSION_ID", "99").partition(".")[0])
+
+
+def is_debian_like() -> bool:
+    """Return whether programs come in packages of Debian's names: Ubuntu says so by ID_LIKE."""
+    release = os_release()
+    return "debian" in {release.get("ID"), *release.get("ID_LIKE", "").split()}
 
 
 def is_debians_python() -> bool:
@@ -99,7 +110,7 @@ def is_debians_python() -> bool:
 
 
 def may_install_packages() -> bool:
-    return os.geteuid() == 0 and debian_release() > 0 and shutil.which("apt-get") is not None
+    return os.geteuid() == 0 and is_debian_like() and shutil.which("apt-get") is not None
 
 
 def apt_install(packages: list[str]) -> bool:
@@ -214,7 +225,7 @@ def require_venv_module() -> None:
     packages = []
     if importlib.util.find_spec("ensurepip") is None:
         packages.append("python3-venv")
-    if debian_release() and not CA_BUNDLE.exists():
+    if is_debian_like() and not CA_BUNDLE.exists():
         packages.append("ca-certificates")
     if not packages:
         return
@@ -224,7 +235,7 @@ def require_venv_module() -> None:
     if importlib.util.find_spec("ensurepip") is None:
         raise SetupError(
             f"{sys.executable} cannot make a venv (no ensurepip); as root run:"
-            f" apt-get install {' '.join(packages)}"
+            f" apt-get update && apt-get install {' '.join(packages)}"
         )
     if "ca-certificates" in packages and not CA_BUNDLE.exists():
         say("no CA certificates, pip may be refused; as root: apt-get install ca-certificates")

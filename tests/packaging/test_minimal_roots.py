@@ -69,7 +69,7 @@ def readme_command(start: str) -> list[str]:
 def test_without_root_it_names_the_command_to_run(minimal: Minimal) -> None:
     done = minimal.root.run(*UNPRIVILEGED, "env", "HOME=/tmp", "./dev", "ctl", "--help")
     assert done.returncode == 1
-    assert "as root run: apt-get install python3-venv" in done.stderr
+    assert "as root run: apt-get update && apt-get install python3-venv" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -111,6 +111,24 @@ class TestVersions:
         monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
         assert bootstrap.debian_release() == number
 
+    @pytest.mark.parametrize(
+        ("release", "is_like"),
+        [
+            ({"ID": "debian"}, True),
+            ({"ID": "ubuntu", "ID_LIKE": "debian", "VERSION_ID": "24.04"}, True),
+            ({"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}, True),
+            ({"ID": "fedora", "ID_LIKE": "rhel"}, False),
+            ({}, False),
+        ],
+    )
+    def test_apt_is_used_on_all_that_are_like_debian(
+        self, release: dict[str, str], is_like: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        monkeypatch.setattr(bootstrap.shutil, "which", lambda program: "/usr/bin/apt-get")
+        assert bootstrap.may_install_packages() == is_like
+
 
 class TestStamps:
     def test_covers_the_files_of_its_set_only(self, checkout: Path) -> None:
@@ -236,7 +254,9 @@ class TestChoice:
     def test_names_the_command_when_venv_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         monkeypatch.setattr(bootstrap, "may_install_packages", lambda: False)
-        with pytest.raises(bootstrap.SetupError, match="apt-get install python3-venv"):
+        with pytest.raises(
+            bootstrap.SetupError, match="apt-get update && apt-get install python3-venv"
+        ):
             bootstrap.require_venv_module()
 
     @pytest.mark.parametrize("is_root", [True, False])
