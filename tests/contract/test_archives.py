@@ -147,9 +147,9 @@ def test_links_that_lead_out_are_made_and_never_followed(daemon: Daemon, sandbox
 
 
 def test_directories_keep_their_modes_and_times(daemon: Daemon, sandbox: Any) -> None:
-    kinds = {"type": tarfile.DIRTYPE, "mtime": 1000}
+    kind: Any = tarfile.DIRTYPE
     made = tar(
-        member("d", mode=0o555, **kinds), member("d/e", mode=0o710, **kinds),
+        member("d", type=kind, mode=0o555, mtime=1000), member("d/e", type=kind, mode=0o710, mtime=1000),
         member("d/e/f", b"x", mtime=2000), member("d/g", b"x"),
     )  # fmt: skip
     unpack(daemon, sandbox, made)

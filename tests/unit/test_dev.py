@@ -9,6 +9,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -126,7 +127,7 @@ class TestVersions:
     ) -> None:
         monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
         monkeypatch.setattr(os, "geteuid", lambda: 0)
-        monkeypatch.setattr(bootstrap.shutil, "which", lambda program: "/usr/bin/apt-get")
+        monkeypatch.setattr(shutil, "which", lambda program: "/usr/bin/apt-get")
         assert bootstrap.may_install_packages() == is_like
 
 
