@@ -149,7 +149,8 @@ def test_links_that_lead_out_are_made_and_never_followed(daemon: Daemon, sandbox
 def test_directories_keep_their_modes_and_times(daemon: Daemon, sandbox: Any) -> None:
     kind: Any = tarfile.DIRTYPE
     made = tar(
-        member("d", type=kind, mode=0o555, mtime=1000), member("d/e", type=kind, mode=0o710, mtime=1000),
+        member("d", type=kind, mode=0o555, mtime=1000),
+        member("d/e", type=kind, mode=0o710, mtime=1000),
         member("d/e/f", b"x", mtime=2000), member("d/g", b"x"),
     )  # fmt: skip
     unpack(daemon, sandbox, made)
