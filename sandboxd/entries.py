@@ -14,6 +14,8 @@ from sandboxd.errors import InvalidRequest
 # limits.h: NAME_MAX, and PATH_MAX less the NUL.
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4095
+# No path is looked up or walked to in less than a step for each of its names.
+MAX_DEPTH = 256
 
 
 class EntryKind(enum.StrEnum):
@@ -85,6 +87,8 @@ def clean_path(path: bytes, field: str) -> bytes:
         raise InvalidRequest.field(field, "must not have a `..` component")
     if any(len(part) > MAX_NAME_BYTES for part in parts):
         raise InvalidRequest.field(field, f"has a name of over {MAX_NAME_BYTES} bytes")
+    if len(parts) > MAX_DEPTH:
+        raise InvalidRequest.field(field, f"has over {MAX_DEPTH} names")
     cleaned = (b"/" if path.startswith(b"/") else b"") + b"/".join(parts)
     if len(cleaned) > MAX_PATH_BYTES:
         raise InvalidRequest.field(field, f"is longer than {MAX_PATH_BYTES} bytes")

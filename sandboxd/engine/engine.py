@@ -15,7 +15,7 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
-from sandboxd.engine.file_uses import file_use
+from sandboxd.engine.file_uses import FileUses
 from sandboxd.engine.history import Told
 from sandboxd.engine.life import Counters
 from sandboxd.engine.looks import Looks
@@ -57,6 +57,7 @@ class Engine:
         self._looks = Looks(context)
         self._upkeep = Upkeep(context, self._sandboxes, self._executions, self._looks)
         self._disk = DiskKeeper(context)
+        self._uses = FileUses(context)
         self.is_ready = False
 
     async def open(self) -> None:
@@ -294,7 +295,7 @@ class Engine:
         Raises SandboxNotFound, SandboxReleased, QuotaExceeded.
         """
         live = self._context.registry.find_usable(caller, ref)
-        return file_use(self._context, live, self._disk.taker(live))
+        return self._uses.one(caller, live, self._disk.taker(live))
 
     # -- host
 

@@ -278,7 +278,7 @@ class Sandboxes:
             await context.scheme.release_sandbox(sandbox)
             await context.roots.remove(sandbox)
             # What is left of its files would count against the next sandbox with the uid.
-            await context.workspaces.remove_contents(sandbox.id)
+            await context.workspaces.remove_contents(sandbox)
             await context.workspaces.lift_disk_limit(sandbox.uid)
             if not await self._free_uid(sandbox.uid):
                 _log.error(

@@ -34,7 +34,7 @@ class Workspaces(Protocol):
         """As `remove_execution`, but a record that was set aside stays with all there is."""
         ...
 
-    async def remove_contents(self, sandbox_id: str) -> None:
+    async def remove_contents(self, sandbox: Sandbox) -> None:
         """Home and tmp, whatever is in them; records stay."""
         ...
 
@@ -80,10 +80,15 @@ class Workspaces(Protocol):
         ...
 
     def files(
-        self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]], *, private_tmp: bool
+        self,
+        sandbox: Sandbox,
+        take: Callable[[int], Awaitable[None]],
+        *,
+        caller_uid: int,
+        private_tmp: bool,
     ) -> SandboxFiles:
-        """Its files, for the API. take: asked before so many bytes are written. private_tmp:
-        whether what its programs call /tmp is the sandbox's own."""
+        """Its files, for the API. take: asked before so many bytes are written. caller_uid: in
+        whose turn. private_tmp: whether what its programs call /tmp is the sandbox's own."""
         ...
 
     def home(self, sandbox_id: str) -> str:

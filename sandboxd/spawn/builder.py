@@ -52,9 +52,9 @@ def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
     try:
         if order["op"] == "remove_tree":
             os.nice(_REMOVER_NICENESS)
-            remove_tree(order["path"], _ReaderGone(answer_fd))
-        else:
-            _obey(order)
+            stop = _ReaderGone(answer_fd)
+            return {"ok": True, "has_ended": remove_tree(order["path"], stop, most=order["most"])}
+        _obey(order)
     except build.NoBubblewrap as exc:
         return _failure("bubblewrap", exc)
     except BadImage as exc:

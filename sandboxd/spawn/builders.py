@@ -16,12 +16,15 @@ from sandboxd.spawn import records
 from sandboxd.spawn.builder import MAX_ANSWER_BYTES
 from sandboxd.spawn.client import SpawnerClient, memory_file
 from sandboxd.spawn.connection import SpawnerUnreachable
+from sandboxd.turns import Turn, Turns
 
 _ANSWER_SECONDS = 45.0
 _ATTEMPTS = 3
 # Builders at work at a time: each is a process or three.
 _BUILDERS = 8
 _REMOVERS = 4
+# A second's work: several times what a removal reads before it has removed anything.
+_ENTRIES_OF_A_TURN = 50_000
 
 
 class Builders:
@@ -30,7 +33,7 @@ class Builders:
     def __init__(self, spawner: SpawnerClient) -> None:
         self._spawner = spawner
         self._slots = asyncio.Semaphore(_BUILDERS)
-        self._removers = asyncio.Semaphore(_REMOVERS)
+        self._removers = Turns(_REMOVERS)
 
     async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
         """The answer to an order: {"ok"}, or "kind" and "text" of what went wrong.
@@ -43,15 +46,20 @@ class Builders:
                     return await self._ask_once(order, _ANSWER_SECONDS)
             return await self._ask_once(order, _ANSWER_SECONDS)
 
-    async def remove_tree(self, path: str) -> None:
-        """Remove a tree, however long it takes; cancelled, or with the daemon's end, it stops.
+    async def remove_tree(self, path: str, turn: Turn) -> None:
+        """Remove a tree, however many turns it takes; cancelled, or with the daemon's end, it
+        stops.
 
         Raises as `ask`, and InternalError where something of it stays.
         """
-        async with self._removers:
-            answer = await self._ask_once({"op": "remove_tree", "path": path}, None)
-        if not answer["ok"]:
-            raise InternalError(f"cannot remove {path}: {answer['text']}")
+        order = {"op": "remove_tree", "path": path, "most": _ENTRIES_OF_A_TURN}
+        has_ended = False
+        while not has_ended:
+            async with self._removers.one(turn):
+                answer = await self._ask_once(order, None)
+            if not answer["ok"]:
+                raise InternalError(f"cannot remove {path}: {answer['text']}")
+            has_ended = answer["has_ended"]
 
     async def _ask_once(self, order: dict[str, Any], seconds: float | None) -> dict[str, Any]:
         """Raises SpawnerUnreachable when no builder is at it any more, nor has done it."""

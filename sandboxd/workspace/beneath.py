@@ -29,6 +29,7 @@ _RESOLVE = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS | syscalls.
 # A rename anywhere on the host, while `..` is resolved, makes openat2(2) say "again".
 _TRIES = 100
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
+_NAME = os.O_PATH | os.O_DIRECTORY
 # O_NONBLOCK: a lease that the program took (fcntl(2), F_SETLEASE) holds up whoever opens.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -98,16 +99,45 @@ def opened_parent(home: int, path: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def make_directories(home: int, path: bytes, mode: int) -> None:
-    """A directory and those on the way there, where they are missing. Raises OSError."""
+    """A directory and those on the way there, where they are missing. Raises OSError.
+
+    Each is made in the one before, however deep that is; links lead as far as there is something.
+    """
+    parts = path.split(b"/")
+    there = _how_much_is_there(home, parts)
+    if there == len(parts):
+        return
+    fd = open_beneath(home, b"/".join(parts[:there]), _NAME)
     try:
-        os.close(open_beneath(home, path, os.O_PATH | os.O_DIRECTORY))
-    except FileNotFoundError:
-        parts = path.split(b"/")
-        for depth in range(1, len(parts) + 1):
-            with opened_parent(home, b"/".join(parts[:depth])) as (parent, name):
-                with suppress(FileExistsError):
-                    make_directory(parent, name, mode)
-        os.close(open_beneath(home, path, os.O_PATH | os.O_DIRECTORY))
+        for name in parts[there:]:
+            with suppress(FileExistsError):
+                make_directory(fd, name, mode)
+            try:
+                below = open_beneath(fd, name, _NAME, follow=False)
+            except OSError as exc:
+                if exc.errno != errno.ELOOP:
+                    raise
+                # A link that leads to nothing, or that a program has just put there.
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from exc
+            os.close(fd)
+            fd = below
+    finally:
+        os.close(fd)
+
+
+def _how_much_is_there(home: int, parts: list[bytes]) -> int:
+    """How many directories of a path there are already. By halves: links can make each look
+    long."""
+    there, missing = 0, len(parts) + 1
+    asked = len(parts)
+    while missing - there > 1:
+        try:
+            os.close(open_beneath(home, b"/".join(parts[:asked]), _NAME))
+            there = asked
+        except FileNotFoundError:
+            missing = asked
+        asked = (there + missing) // 2
+    return there
 
 
 def make_directory(parent: int, name: bytes, mode: int) -> None:

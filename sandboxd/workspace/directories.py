@@ -27,6 +27,7 @@ from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.levels import HOME_INSIDE, TMP_INSIDE
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
+from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.files import HomeFiles
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 _REMOVERS = 4
 # What a thread removes in a hundredth of a second.
 _QUICK_ENTRIES = 500
+# Records, and what earlier daemons left: never much.
+_OURS = Turn(-1, "")
 # Mounted over inside every sandbox, so nothing below them can be reached from there.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
 
@@ -47,8 +50,10 @@ _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
 class Helpers(Protocol):
     """Processes of their own for what the daemon's should not do."""
 
-    async def remove_tree(self, path: str) -> None:
-        """Remove a tree, however long it takes; cancelled, it stops. Raises SandboxdError."""
+    async def remove_tree(self, path: str, turn: Turn) -> None:
+        """Remove a tree in somebody's turns, however long it takes; cancelled, it stops.
+
+        Raises SandboxdError."""
         ...
 
 
@@ -71,6 +76,7 @@ class Directories:
         self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
         self._workers = Workers("files")
+        self._removals = Turns(_REMOVERS)
         self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
 
     def open(self) -> None:
@@ -129,12 +135,12 @@ class Directories:
         if "execution.json.unreadable" not in await asyncio.to_thread(_names, path):
             await self._remove_tree(path)
 
-    async def remove_contents(self, sandbox_id: str) -> None:
-        """Home and tmp, whatever is in them; records stay."""
+    async def remove_contents(self, sandbox: Sandbox) -> None:
+        """Home and tmp, whatever is in them, in its owner's turn; records stay."""
         if self._own_disks is not None:
-            await self._own_disks.remove(sandbox_id)
-        for path in (self.home(sandbox_id), self.tmp(sandbox_id), self._staging(sandbox_id)):
-            await self._remove_tree(path)
+            await self._own_disks.remove(sandbox.id)
+        for path in (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id)):
+            await self._remove_tree(path, turn=Turn(sandbox.owner_uid, sandbox.id))
 
     async def remove(self, sandbox_id: str) -> None:
         """Everything of a sandbox."""
@@ -202,16 +208,23 @@ class Directories:
         return await self._disk.growth_bytes()
 
     def files(
-        self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]], *, private_tmp: bool
+        self,
+        sandbox: Sandbox,
+        take: Callable[[int], Awaitable[None]],
+        *,
+        caller_uid: int,
+        private_tmp: bool,
     ) -> HomeFiles:
         """Its files; `take` is asked before each write."""
+        turn = Turn(caller_uid, sandbox.id)
         place = Place(
             home=self.home(sandbox.id),
             staging=self._staging(sandbox.id),
             uid=sandbox.uid,
             workers=self._workers,
-            remove=self._remove_tree,
+            remove=partial(self._remove_tree, turn=turn),
             take=take,
+            turn=turn,
             inside=self._paths_inside(sandbox, private_tmp),
         )
         return HomeFiles(place)
@@ -253,30 +266,31 @@ class Directories:
         """While entered, `ring` is called after each write to one of its spools."""
         return self._watches.watching(self.record_directory(sandbox_id, execution_id), ring)
 
-    async def _remove_tree(self, path: str) -> None:
-        """Remove a tree; one that is cancelled stops.
+    async def _remove_tree(self, path: str, *, turn: Turn = _OURS) -> None:
+        """Remove a tree in somebody's turn; one that is cancelled stops.
 
         A thread that makes a system call for each of many entries wants the interpreter back as
         often, and everybody else waits for it: what is more than a little has its own process.
         """
         most = None if self._helpers is None else _QUICK_ENTRIES
-        if await self._remove_here(path, most):
+        if await self._remove_here(path, most, turn):
             return
         try:
-            await cast(Helpers, self._helpers).remove_tree(path)
+            await cast(Helpers, self._helpers).remove_tree(path, turn)
         except SandboxdError as exc:
             _log.warning("Removing %s without help: %s", path, exc)
-            await self._remove_here(path, None)
+            await self._remove_here(path, None, turn)
 
-    async def _remove_here(self, path: str, most: int | None) -> bool:
+    async def _remove_here(self, path: str, most: int | None, turn: Turn) -> bool:
         stop = Event()
-        self._stops.add(stop)
         work = partial(remove_tree, path, stop, most=most)
-        future = asyncio.get_running_loop().run_in_executor(self._removers, work)
-        try:
-            return await finished(future, stop)
-        finally:
-            self._stops.discard(stop)
+        async with self._removals.one(turn):
+            self._stops.add(stop)
+            future = asyncio.get_running_loop().run_in_executor(self._removers, work)
+            try:
+                return await finished(future, stop)
+            finally:
+                self._stops.discard(stop)
 
     async def _discard(self, path: str) -> None:
         try:

@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
-from typing import ParamSpec, TypeVar
 
 from sandboxd.entries import Entry, Listing
 from sandboxd.names import new_id
@@ -24,9 +23,6 @@ from sandboxd.workspace.unpack import Unpacker
 
 _DIRECTORY_BYTES = 4096
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 class HomeFiles:
     """One sandbox's. Blocking work is done in its place's workers, as the sandbox's uid."""
@@ -36,7 +32,7 @@ class HomeFiles:
 
     async def stat(self, path: bytes) -> Entry:
         """See SandboxFiles."""
-        return await self._run(self._stat, self._place.locate(path))
+        return await self._place.run(self._stat, self._place.locate(path))
 
     async def open_reader(self, path: bytes) -> Reader:
         """See SandboxFiles."""
@@ -58,21 +54,22 @@ class HomeFiles:
         """See SandboxFiles."""
         spot = self._named(path)
         await self._place.take(_DIRECTORY_BYTES)
-        await self._run(self._make_directory, spot, mode, parents)
+        await self._place.run(self._make_directory, spot, mode, parents)
 
     async def rename(self, path: bytes, to: bytes) -> None:
         """See SandboxFiles."""
-        await self._run(self._rename, self._named(path), self._named(to))
+        await self._place.run(self._rename, self._named(path), self._named(to))
 
     async def remove(self, path: bytes) -> None:
         """See SandboxFiles."""
-        moved = await self._run(self._take_away, self._named(path))
+        moved = await self._place.run(self._take_away, self._named(path))
         if moved is not None:
             await self._place.remove(moved)
 
     async def list(self, path: bytes, *, depth: int, limit: int) -> Listing:
         """See SandboxFiles."""
-        return await self._run(listing.entries_below, self._place.locate(path), depth, limit)
+        steps = listing.entries_below(self._place.locate(path), depth, limit)
+        return await self._place.run_steps(steps)
 
     async def open_archive_reader(self, path: bytes) -> Packer:
         """See SandboxFiles."""
@@ -92,9 +89,6 @@ class HomeFiles:
         spot = self._place.locate(path)
         spot.check_has_name()
         return spot
-
-    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._place.workers.run(self._place.uid, work, *args, **kwargs)
 
     # -- in a worker's thread
 

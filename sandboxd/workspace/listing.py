@@ -6,10 +6,11 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 
-from sandboxd.entries import Entry, EntryKind, Listing, join
+from sandboxd.entries import MAX_DEPTH, Entry, EntryKind, Listing, join
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.place import Spot
@@ -18,10 +19,11 @@ from sandboxd.workspace.place import Spot
 VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ESTALE)
 
 
-def entries_below(spot: Spot, depth: int, limit: int) -> Listing:
+def entries_below(spot: Spot, depth: int, limit: int) -> Generator[None, None, Listing]:
     """Entries below the directory at `spot`, `depth` levels of them; depth 0 = the entry itself.
 
-    Raises what beneath.named raises. Only the top has to be there: the rest may come and go.
+    To be done in steps. Raises what beneath.named raises. Only the top has to be there: the rest
+    may come and go.
     """
     with named("list", spot.asked), opened_home(spot.top) as home:
         if depth == 0:
@@ -29,20 +31,23 @@ def entries_below(spot: Spot, depth: int, limit: int) -> Listing:
                 return Listing([Entry.of(spot.asked, os.fstat(fd))], truncated=False)
         with closing_fd(beneath.open_directory(home, spot.path)) as top:
             found: list[Entry] = []
-            truncated = _read(top, b"", found, limit)
+            truncated = yield from _read(top, b"", found, limit)
             # Breadth first: what is cut off is what is deepest.
-            waiting = deque(_directories(found, 0, depth - 1))
+            waiting, too_deep = deque(_directories(found, 0, depth - 1)), False
             while waiting and not truncated:
                 below, levels = waiting.popleft()
+                if below.count(b"/") >= MAX_DEPTH:
+                    too_deep = True
+                    continue
                 begin = len(found)
                 try:
-                    truncated = _read(top, below, found, limit)
+                    truncated = yield from _read(top, below, found, limit)
                 except OSError as exc:
                     if exc.errno not in VANISHED:
                         raise
                 waiting.extend(_directories(found, begin, levels - 1))
     whole = [replace(entry, path=join(spot.asked, entry.path)) for entry in found]
-    return Listing(sorted(whole, key=lambda entry: entry.path), truncated)
+    return Listing(sorted(whole, key=lambda entry: entry.path), truncated or too_deep)
 
 
 def _directories(found: list[Entry], begin: int, levels: int) -> list[tuple[bytes, int]]:
@@ -52,13 +57,14 @@ def _directories(found: list[Entry], begin: int, levels: int) -> list[tuple[byte
     return [(entry.path, levels) for entry in new if entry.kind is EntryKind.DIRECTORY]
 
 
-def _read(top: int, path: bytes, found: list[Entry], limit: int) -> bool:
+def _read(top: int, path: bytes, found: list[Entry], limit: int) -> Generator[None, None, bool]:
     """Add the entries of one directory; whether there are more than may be added."""
     with closing_fd(beneath.open_directory(top, path, follow=not path)) as directory:
         with os.scandir(directory) as names:
             for item in names:
                 if len(found) == limit:
                     return True
+                yield
                 name = os.fsencode(item.name)
                 below = join(path, name)
                 with suppress(FileNotFoundError):

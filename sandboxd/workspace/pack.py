@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
+import time
 from collections.abc import Generator
 
-from sandboxd.entries import MAX_PATH_BYTES, EntryKind, join, shown
+from sandboxd.entries import MAX_DEPTH, MAX_PATH_BYTES, EntryKind, join, shown
 from sandboxd.errors import FileConflict, SandboxdError
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
@@ -23,7 +24,7 @@ from sandboxd.workspace.transfer import PERMISSIONS
 
 _PIECE_BYTES = 256 << 10
 # Of one call in a thread, for trees that have much and give little.
-_PIECE_STEPS = 4096
+_PIECE_SECONDS = 0.05
 _MAX_WAITING_BYTES = 16 << 20
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
@@ -42,19 +43,19 @@ class Packer:
 
     async def open(self) -> None:
         """Check that there is something to pack, and read the first of it."""
-        await self._place.workers.run(self._place.uid, self._open)
+        await self._place.run(self._open)
 
     async def read(self) -> bytes:
         """See ArchiveReader."""
         piece = b""
         while not piece and not self._has_ended:
-            piece = await self._place.workers.run(self._place.uid, self._read)
+            piece = await self._place.run(self._read)
         return piece
 
     async def close(self) -> None:
         """See ArchiveReader."""
         if self._blocks is not None:
-            await self._place.workers.run(self._place.uid, self._blocks.close)
+            await self._place.run(self._blocks.close)
 
     # -- in a worker's thread
 
@@ -65,9 +66,8 @@ class Packer:
     def _read(self) -> bytes:
         assert self._blocks is not None
         piece = bytearray()
-        for _ in range(_PIECE_STEPS):
-            if len(piece) >= _PIECE_BYTES:
-                break
+        end = time.monotonic() + _PIECE_SECONDS
+        while len(piece) < _PIECE_BYTES and time.monotonic() < end:
             block = next(self._blocks, None)
             if block is None:
                 self._has_ended = True
@@ -107,7 +107,8 @@ class Packer:
                 for item in names:
                     name = os.fsencode(item.name)
                     below = join(path, name)
-                    if len(below) > MAX_PATH_BYTES or waiting_bytes > _MAX_WAITING_BYTES:
+                    is_far = len(below) > MAX_PATH_BYTES or below.count(b"/") >= MAX_DEPTH
+                    if is_far or waiting_bytes > _MAX_WAITING_BYTES:
                         raise FileConflict(f"cannot pack {shown(below)}: too deep or too much")
                     if (yield from self._entry(fd, name, below)):
                         waiting.append(below)

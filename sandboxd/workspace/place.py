@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from sandboxd.entries import join, shown
 from sandboxd.errors import AccessDenied, InvalidRequest
+from sandboxd.turns import Turn
 from sandboxd.workspace.workers import Workers
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,9 @@ class Spot:
 class Place:
     """staging: a directory of root's on the home's file system, out of the program's reach.
 
-    inside: absolute paths of the sandbox's own directories, as its programs have them, and where
-    each is.
     remove: removes a tree in `staging` and returns once it is gone. take: asked before so many
-    bytes are written; raises DiskQuotaExceeded.
+    bytes are written; raises DiskQuotaExceeded. turn: in whose turn work is done. inside: absolute
+    paths of the sandbox's own directories, as its programs have them, and where each is.
     """
 
     home: str
@@ -50,7 +54,16 @@ class Place:
     workers: Workers
     remove: Callable[[str], Awaitable[None]]
     take: Callable[[int], Awaitable[None]]
+    turn: Turn
     inside: Mapping[bytes, str] = field(default_factory=dict)
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `work` as the sandbox's uid in a thread; see Workers.run."""
+        return await self.workers.run(self.turn, self.uid, work, *args, **kwargs)
+
+    async def run_steps(self, steps: Generator[None, None, T]) -> T:
+        """Do what may be long; see Workers.run_steps."""
+        return await self.workers.run_steps(self.turn, self.uid, steps)
 
     def locate(self, asked: bytes) -> Spot:
         """Where a clean path is. Raises AccessDenied for an absolute one of something else."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 from sandboxd.entries import Entry
 from sandboxd.names import new_id
@@ -21,9 +19,6 @@ from sandboxd.workspace.place import Place, Spot
 DEFAULT_MODE = 0o644
 PERMISSIONS = 0o777
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Reader:
@@ -38,17 +33,17 @@ class Reader:
 
     async def open(self) -> None:
         """Open it."""
-        await self._place.workers.run(self._place.uid, self._open)
+        await self._place.run(self._open)
 
     async def read(self, offset: int, size: int) -> bytes:
         """See FileReader."""
-        return await self._place.workers.run(self._place.uid, os.pread, self._fd, size, offset)
+        return await self._place.run(os.pread, self._fd, size, offset)
 
     async def close(self) -> None:
         """The last descriptor of a removed file frees its blocks: not in the loop."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            await self._place.workers.run(self._place.uid, os.close, fd)
+            await self._place.run(os.close, fd)
 
     def _open(self) -> None:
         spot = self._spot
@@ -73,24 +68,21 @@ class Writer:
     async def open(self, *, parents: bool) -> None:
         """Make it, once the path is known to be one for a file."""
         await self._place.take(0)
-        await self._run(self._open, parents)
+        await self._place.run(self._open, parents)
 
     async def write(self, data: bytes) -> None:
         """See FileWriter."""
         await self._place.take(len(data))
-        await self._run(self._write, data)
+        await self._place.run(self._write, data)
 
     async def commit(self) -> bool:
         """See FileWriter."""
-        return await self._run(self._commit)
+        return await self._place.run(self._commit)
 
     async def discard(self) -> None:
         """See FileWriter."""
         if self._fd >= 0:
-            await self._run(self._discard)
-
-    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._place.workers.run(self._place.uid, work, *args, **kwargs)
+            await self._place.run(self._discard)
 
     def _open(self, parents: bool) -> None:
         spot = self._spot

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Generator
 from contextlib import suppress
-from typing import ParamSpec
 
 from sandboxd.entries import clean_path, join, shown
 from sandboxd.errors import InvalidRequest
@@ -26,7 +25,6 @@ from sandboxd.workspace.place import Place, Spot
 from sandboxd.workspace.tar_stream import TarStream
 from sandboxd.workspace.transfer import PERMISSIONS
 
-P = ParamSpec("P")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MAX_MTIME = 1 << 33
 # What is kept of directories until the end, names and all; those past it keep what they were made
@@ -50,23 +48,20 @@ class Unpacker:
 
     async def open(self) -> None:
         """Check that there is a directory to unpack into."""
-        await self._run(self._check)
+        await self._place.run(self._check)
 
     async def write(self, data: bytes) -> None:
         """See ArchiveWriter."""
         await self._place.take(len(data))
-        await self._run(self._feed, data)
+        await self._place.run_steps(self._feed(data))
 
     async def finish(self) -> None:
         """See ArchiveWriter."""
-        await self._run(self._finish)
+        await self._place.run(self._finish)
 
     async def close(self) -> None:
         """See ArchiveWriter."""
-        await self._run(self._close)
-
-    async def _run(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        await self._place.workers.run(self._place.uid, work, *args, **kwargs)
+        await self._place.run(self._close)
 
     # -- in a worker's thread
 
@@ -74,7 +69,7 @@ class Unpacker:
         with named("unpack into", self._spot.asked), opened_home(self._spot.top) as home:
             os.close(beneath.open_directory(home, self._spot.path))
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> Generator[None, None, None]:
         with opened_home(self._spot.top) as home:
             for event in self._stream.feed(data):
                 if isinstance(event, tarfile.TarInfo):
@@ -83,6 +78,7 @@ class Unpacker:
                 elif self._file is not None:
                     with named("unpack", self._file[1]):
                         write_all(self._file[0], event)
+                yield
 
     def _finish(self) -> None:
         self._stream.check_complete()

@@ -4,22 +4,29 @@
 Root would pass the sandbox's quota (CAP_SYS_RESOURCE) and could be led to others' files. So each
 thread keeps nothing but the right to become a sandbox's uid and to overlook permission bits: what
 it makes belongs to the sandbox from the start, and counts. Without root all have the same uid.
+
+A thread cannot be taken back from what it does. So each piece of work is short, what is long is
+done in slices, and threads are given in turn (turns.py): a hostile tree holds up its owner alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event, local
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
+from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import syscalls
 
 # Disks answer several requests at once; more threads would only wait for the interpreter.
 _THREADS = 8
+# Of one slice, in seconds; it ends with the step that is under way.
+_SLICE = 0.05
 _CAPABILITIES = (syscalls.CAP_DAC_OVERRIDE, syscalls.CAP_SETGID, syscalls.CAP_SETUID)
 
 P = ParamSpec("P")
@@ -32,17 +39,33 @@ class Workers:
     def __init__(self, name: str, threads: int = _THREADS) -> None:
         self._is_root = os.geteuid() == 0
         self._thread = local()
+        self._turns = Turns(threads)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def close(self) -> None:
         """End the threads; what waits is dropped, what runs is waited for."""
         self._pool.shutdown(cancel_futures=True)
 
-    async def run(self, uid: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `work` as `uid` in a thread. One that is cancelled has ended all the same."""
+    async def run(
+        self, turn: Turn, uid: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call `work` as `uid` in a thread, once it is its turn. One that is cancelled has ended
+        all the same, or has never begun."""
         call = partial(self._as, uid, partial(work, *args, **kwargs))
-        future = asyncio.get_running_loop().run_in_executor(self._pool, call)
-        return await finished(future)
+        async with self._turns.one(turn):
+            future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+            return await finished(future)
+
+    async def run_steps(self, turn: Turn, uid: int, steps: Generator[None, None, T]) -> T:
+        """The same for work that may be long: it gives way wherever it yields, and ends there where
+        this is cancelled."""
+        try:
+            while True:
+                has_ended, result = await self.run(turn, uid, _slice, steps)
+                if has_ended:
+                    return cast(T, result)
+        finally:
+            await self.run(turn, uid, steps.close)
 
     def _as(self, uid: int, work: Callable[[], T]) -> T:
         if self._is_root and getattr(self._thread, "uid", None) != uid:
@@ -54,6 +77,18 @@ class Workers:
             syscalls.keep_capabilities(*_CAPABILITIES)
             self._thread.uid = uid
         return work()
+
+
+def _slice(steps: Generator[None, None, T]) -> tuple[bool, T | None]:
+    """Some of the steps; whether these were the last, and what came of them."""
+    end = time.monotonic() + _SLICE
+    try:
+        next(steps)
+        while time.monotonic() < end:
+            next(steps)
+    except StopIteration as last:
+        return True, last.value
+    return False, None
 
 
 async def finished(future: asyncio.Future[T], stop: Event | None = None) -> T:

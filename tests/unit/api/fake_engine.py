@@ -54,6 +54,7 @@ from sandboxd.model import (
 )
 from sandboxd.names import new_id
 from sandboxd.ports.files import SandboxFiles
+from sandboxd.turns import Turn
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
@@ -402,9 +403,12 @@ class FakeEngine:
                 os.mkdir(os.path.join(directory, name))
             home, staging = (os.path.join(directory, name) for name in ("home", "staging"))
             try:
-                yield HomeFiles(Place(home, staging, os.getuid(), workers, _remove, _take))
+                yield HomeFiles(Place(home, staging, os.getuid(), workers, _remove, _take, _TURN))
             finally:
                 workers.close()
+
+
+_TURN = Turn(0, "a")
 
 
 async def _take(size: int) -> None:

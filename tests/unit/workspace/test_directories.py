@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.errors import InternalError
+from sandboxd.turns import Turn
 from sandboxd.workspace.directories import Directories
 from sandboxd.workspace.removal import remove_tree
 
@@ -23,10 +24,12 @@ class Helper:
     def __init__(self, *, works: bool) -> None:
         self._works = works
         self.left: list[int] = []
+        self.turns: list[Turn] = []
 
-    async def remove_tree(self, path: str) -> None:
+    async def remove_tree(self, path: str, turn: Turn) -> None:
         """Fits directories.Helpers."""
         self.left.append(len(os.listdir(path)))
+        self.turns.append(turn)
         if not self._works:
             raise InternalError("the builder died")
         remove_tree(path)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandboxd.errors import AccessDenied, FileConflict
+from sandboxd.turns import Turn
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
@@ -63,7 +64,8 @@ async def _with_files(
 ) -> None:
     workers = Workers("files", threads=1)
     home, staging = top / "home", top / "staging"
-    place = Place(str(home), str(staging), os.getuid(), workers, _remove, _take)
+    turn = Turn(0, "a")
+    place = Place(str(home), str(staging), os.getuid(), workers, _remove, _take, turn)
     try:
         await work(HomeFiles(place), home)
     finally:

@@ -38,8 +38,8 @@ class FakeWorkspaces:
     async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
         self._world.held.discard(f"record {execution_id}")
 
-    async def remove_contents(self, sandbox_id: str) -> None:
-        self._world.held.discard(f"home {sandbox_id}")
+    async def remove_contents(self, sandbox: Sandbox) -> None:
+        self._world.held.discard(f"home {sandbox.id}")
 
     async def remove(self, sandbox_id: str) -> None:
         self._world.held.discard(f"home {sandbox_id}")
@@ -72,7 +72,12 @@ class FakeWorkspaces:
         return self._world.disk_growth
 
     def files(
-        self, sandbox: Sandbox, take: Callable[[int], Awaitable[None]], *, private_tmp: bool
+        self,
+        sandbox: Sandbox,
+        take: Callable[[int], Awaitable[None]],
+        *,
+        caller_uid: int,
+        private_tmp: bool,
     ) -> SandboxFiles:
         return cast("SandboxFiles", self)
 

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few slots that many want, given in turn: by owner, and of one owner by part.
+
+Nobody can be kept waiting by how much another one asks for: an owner never has more than twice what
+is free, and a part of one (a sandbox) never more than that, so that something is free for whoever
+comes next; and what becomes free goes round. Work that holds a slot should be short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Turn(NamedTuple):
+    """Who asks. owner: a uid; part: a sandbox's id."""
+
+    owner: int
+    part: str
+
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    held: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
+@dataclass(eq=False, slots=True)
+class _Owner:
+    held: int = 0
+    parts: dict[str, _Part] = field(default_factory=dict)
+
+
+class Turns:
+    """So many slots. For one event loop."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        # In the order of their turns: who has just had one is last.
+        self._owners: dict[int, _Owner] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody holds or wants a slot."""
+        return not self._owners
+
+    @asynccontextmanager
+    async def one(self, turn: Turn) -> AsyncIterator[None]:
+        """Hold a slot, once it is one's turn; who is cancelled while it waits has held none."""
+        owner = self._owners.setdefault(turn.owner, _Owner())
+        part = owner.parts.setdefault(turn.part, _Part())
+        granted = asyncio.get_running_loop().create_future()
+        part.waiting.append(granted)
+        self._grant()
+        try:
+            await granted
+            yield
+        finally:
+            if granted.cancelled():
+                with suppress(ValueError):
+                    part.waiting.remove(granted)
+            else:
+                self._free += 1
+                owner.held -= 1
+                part.held -= 1
+            self._tidy(turn)
+            self._grant()
+
+    def _grant(self) -> None:
+        while self._free:
+            found = next(self._allowed(), None)
+            if found is None:
+                return
+            turn, owner, part = found
+            granted = part.waiting.popleft()
+            # One whose task has been cancelled, but has not run since.
+            if granted.cancelled():
+                continue
+            granted.set_result(None)
+            self._free -= 1
+            owner.held += 1
+            part.held += 1
+            owner.parts[turn.part] = owner.parts.pop(turn.part)
+            self._owners[turn.owner] = self._owners.pop(turn.owner)
+
+    def _allowed(self) -> Iterator[tuple[Turn, _Owner, _Part]]:
+        for uid, owner in self._owners.items():
+            if owner.held >= 2 * self._free:
+                continue
+            for name, part in owner.parts.items():
+                if part.waiting and part.held < self._free:
+                    yield Turn(uid, name), owner, part
+
+    def _tidy(self, turn: Turn) -> None:
+        owner = self._owners[turn.owner]
+        part = owner.parts[turn.part]
+        if not part.held and not part.waiting:
+            del owner.parts[turn.part]
+        if not owner.parts:
+            del self._owners[turn.owner]
