@@ -220,6 +220,22 @@ def fill_venv(venv: Path, wanted: str) -> None:
     partial.replace(venv / "dev-stamps.json")
 
 
+def oldest_libraries() -> str:
+    """Return a directory of the oldest libraries that are taken, to go before a venv's own."""
+    pins = ROOT / "packaging/requirements-oldest.txt"
+    python = venv_python("test")
+    name = hashlib.sha256(pins.read_bytes() + os.fsencode(python.resolve())).hexdigest()[:16]
+    target = private_directory() / "build" / f"oldest-{name}"
+    if not target.is_dir():
+        say(f"installing the oldest libraries with pip in {target}")
+        partial = target.with_name(f"{target.name}.{os.getpid()}")
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip += ["--no-input", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        checked([*pip, "--target", str(partial), "-r", str(pins)])
+        partial.rename(target)
+    return str(target)
+
+
 def require_venv_module() -> None:
     """Make sure that this Python can make a venv and that pip can check certificates."""
     packages = []

@@ -22,6 +22,8 @@ PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 # Every manylinux tag pip on Debian 12 (glibc 2.36) accepts and wheels of today use.
 GLIBC_TAGS = ("manylinux_2_17", "manylinux2014", "manylinux_2_28", "manylinux_2_34")
+# What `./dev test --oldest` puts before the newer ones: Debian 13's.
+OLDEST = ("aiohttp==3.11.16",)
 HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
 # Written by packaging/pin.py; do not edit. Wheels for Python {pythons} on {machines}.
@@ -78,6 +80,10 @@ def main() -> None:
         target.write_text(header + "\n".join(lines) + "\n")
         written |= closure
         print(f"pin: {target.name}: {len(lines)} packages", file=sys.stderr)
+    oldest = [each for each in sorted(pin([*OLDEST]).items()) if each[0] in OLDEST]
+    lines = [" \\\n    ".join([name, *(f"--hash=sha256:{sha}" for sha in sorted(shas))])
+             for name, shas in oldest]  # fmt: skip
+    (HERE / "requirements-oldest.txt").write_text(header + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

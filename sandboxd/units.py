@@ -27,9 +27,12 @@ _SUFFIX = ".j2"
 # What needs no quoting in a unit file (systemd.syntax(7)): no blank, quote, %, $ or backslash.
 _PATH = re.compile(r"(/[A-Za-z0-9_@+:.,~=-]+)+", re.ASCII)
 _GROUP = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
-# The slice's is what services may claim of it; together they are the default worker reserve.
+# Minima: the slice's is what services may claim; together they are the default worker reserve.
 _MEMORY = {
     "daemon_memory": "192M",
+    # Several times what all bounds of the API let a few hostile callers take together.
+    "daemon_memory_high": "768M",
+    "daemon_memory_max": "1G",
     "spawner_memory": "32M",
     "supervisor_memory": "32M",
     "slice_memory": "256M",

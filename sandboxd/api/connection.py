@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client's connection: who it is, and how long it may stay silent.
+"""One client's connection: who it is, how long it may stay silent, how much it may make us keep.
 
 aiohttp before 3.14 closes neither a connection that sends nothing nor one that stops in the
-middle of its headers, so each has a deadline of its own here.
+middle of its headers, so each has a deadline of its own here. Nor does it bound what comes in
+headers, trailers and chunk lines (api/head.py), or how many chunks wait for a reader.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo
 
+from sandboxd.api import head
 from sandboxd.api.peer import Peer, read_peer
 from sandboxd.api.responses import broken_request, raw_error
 from sandboxd.errors import QuotaExceeded
@@ -23,14 +28,20 @@ HEADER_SECONDS = 15.0
 KEEPALIVE_SECONDS = 75.0
 _LINGERING_SECONDS = 2.0
 _MAX_WAITING_REQUESTS = 64
-# Of one uid other than root: each costs a descriptor, of which the daemon has half a million.
-MAX_CONNECTIONS = 4096
+# Of one uid other than root: each costs descriptors, and what is in its buffers.
+MAX_CONNECTIONS = 1024
+# The most that is read from a socket at once, and of a body before its reader has to come.
+_READ_BYTES = 64 << 10
+_BODY_BYTES = 32 << 10
+# Each of a chunked body that waits for its reader is an object or two.
+_MAX_WAITING_CHUNKS = 2048
 _OPTIONS: dict[str, Any] = {
     "keepalive_timeout": KEEPALIVE_SECONDS,
     "lingering_time": _LINGERING_SECONDS,
     "tcp_keepalive": False,
     "access_log": None,
-    "max_headers": 128,
+    "max_headers": head.MAX_HEADERS,
+    "read_bufsize": _BODY_BYTES,
     # A compressed body may be a bomb; it is refused by name instead.
     "auto_decompress": False,
 }
@@ -47,12 +58,17 @@ class Connection(web.RequestHandler):
         """crowd: how many connections each uid has."""
         super().__init__(*arguments, **options)
         self._crowd = crowd
+        self._head = head.Head()
+        self._body: StreamReader = EMPTY_PAYLOAD
+        self._is_refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the credentials; the first request has to come soon."""
         connection = transport.get_extra_info("socket")
         if isinstance(connection, socket.socket) or hasattr(connection, "getsockopt"):
             self.peer = read_peer(connection)
+        # asyncio's own is 256 KiB, all of which is parsed before a reader can hold it up.
+        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         super().connection_made(transport)
         self._crowd[self._uid] += 1
         if self._uid != 0 and self._crowd[self._uid] > MAX_CONNECTIONS:
@@ -69,11 +85,73 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; requests that wait behind a long one may not become many."""
-        super().data_received(data)
+        """Take what came, as far as it is bounded."""
+        # With nothing aiohttp asks for what its parser has held back.
+        for begin in range(0, max(len(data), 1), head.PIECE_BYTES):
+            if not self._is_refused:
+                self._take(data[begin : begin + head.PIECE_BYTES])
         # aiohttp from 3.14 on stops reading at 32; before, it keeps all that come.
         if len(self._messages) > _MAX_WAITING_REQUESTS:
             self._expire()
+
+    def _take(self, piece: bytes) -> None:
+        if self._payload_parser is not None:
+            # A WebSocket's, whose messages are bounded.
+            super().data_received(piece)
+            return
+        count, received = self._request_count, self._body.total_bytes
+        if self._body.is_eof() and (cause := self._head.continue_line(piece)) is not None:
+            self._refuse(cause)
+            return
+        super().data_received(piece)
+        if self._request_count != count:
+            self._look_at_messages()
+        elif self._body.total_bytes == received and not self._is_held_up:
+            if (cause := self._head.add(piece)) is not None:
+                self._refuse(cause)
+            return
+        self._head.clear()
+        chunks = getattr(self._body, "_http_chunk_splits", None)
+        if chunks and len(chunks) > _MAX_WAITING_CHUNKS and not self._is_held_up:
+            # The next read of the body goes on.
+            self.pause_reading()
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether the parser may have got more than it has told of."""
+        return self._reading_paused or getattr(self, "_buffer_paused", False)
+
+    def _look_at_messages(self) -> None:
+        """The headers of a request are there, or an error in its place."""
+        if not self._messages:
+            return
+        message, body = self._messages[-1]
+        if isinstance(message, _ErrInfo):
+            # aiohttp 3.11 tells nothing to who reads a body that breaks off.
+            if not self._body.is_eof():
+                self._messages.pop()
+                self._refuse(message.message)
+            return
+        self._body = body
+        if self._waiter is not None:
+            # All before is answered, and what takes time from now on is not its client.
+            self._disarm()
+        if len(message.raw_headers) > head.MAX_HEADERS:
+            self._messages.pop()
+            self._body = EMPTY_PAYLOAD
+            self._refuse(f"there are over {head.MAX_HEADERS} headers")
+
+    def _refuse(self, cause: str) -> None:
+        """Take no more; the answer comes after those to the requests before."""
+        self._is_refused = True
+        self._arm(KEEPALIVE_SECONDS)
+        if not self._body.is_eof():
+            self._body.set_exception(web.RequestPayloadError(cause))
+            return
+        error = BadHttpMessage(cause)
+        self._messages.append((_ErrInfo(status=400, exc=error, message=cause), EMPTY_PAYLOAD))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     @property
     def _uid(self) -> int:
