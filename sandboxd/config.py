@@ -73,6 +73,7 @@ _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
 _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
 _Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
+_EtcName = Annotated[str, Field(pattern=r"^[^/\x00]+$")]
 _Addresses = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_addresses)]
 _Flag = Annotated[bool, BeforeValidator(_flag)]
 _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
@@ -89,6 +90,8 @@ class Config(BaseModel):
     """Where the roots are that a request may name as `rootfs`."""
     system_paths: _Paths = ("/opt",)
     """What else of the host is seen, read-only, in a root of its own; missing ones are left out."""
+    etc_hidden: Annotated[tuple[_EtcName, ...], BeforeValidator(_paths)] = ()
+    """What of the host's /etc is not seen, beside what never is: names in it, or patterns."""
     bind_paths: _Paths = ()
     """What a request may bind: /path, or /path:rw."""
     denied_addresses: _Addresses = ()

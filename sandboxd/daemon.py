@@ -277,6 +277,7 @@ class _Daemon:
             address_space_bytes=self._settings.address_space_limit_bytes,
             images=self._settings.images_directory,
             system_paths=self._settings.system_paths,
+            etc_hidden=self._settings.etc_hidden,
             denied_addresses=self._settings.denied_addresses,
         )
 

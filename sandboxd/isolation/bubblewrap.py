@@ -8,8 +8,10 @@ says that the root is complete and waits until the namespaces are pinned.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandboxd.isolation.layers import Mask
 
 PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 HOST_NAME = "sandbox"
@@ -22,7 +24,8 @@ _HOLDER = ("/bin/sh", "-c", "echo ready; read -r line")
 class Root:
     """What a root has. Pairs are (on the host, inside); links are (target, path inside).
 
-    shared: the host's directories that other sandboxes read as well.
+    shared: the host's directories that other sandboxes read as well, to be covered by layers; none
+    where the host cannot. masks: what is left out of some of them.
     """
 
     readable: Sequence[tuple[str, str]]
@@ -31,6 +34,7 @@ class Root:
     tmp: str
     shm_bytes: int
     shared: Sequence[str] = ()
+    masks: Mapping[str, Mask] = field(default_factory=dict)
     writable: Sequence[tuple[str, str]] = ()
 
 

@@ -14,13 +14,13 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from sandboxd.isolation import bubblewrap, ipc, layers, linux, mounts, network, pins
 from sandboxd.isolation.bubblewrap import Root
-from sandboxd.isolation.root import describe, shared_directories
+from sandboxd.isolation.root import describe, masks_of, shared_directories
 
 _BUILD_SECONDS = 20.0
 _MAX_TEXT = 4096
@@ -95,21 +95,21 @@ def try_layers(spec: dict[str, Any]) -> None:
     """Cover the host's directories as for a root. Raises OSError, BuildFailed."""
     scratch = os.path.dirname(spec["pins_directory"])
     pins.prepare(scratch)
-    shared = shared_directories(spec["system_paths"])
-    _in_child(lambda: _cover(shared, scratch), "give a sandbox inodes of its own")
+    shared, masks = shared_directories(spec), masks_of(spec)
+    _in_child(lambda: _cover(shared, masks, scratch), "give a sandbox inodes of its own")
 
 
-def _cover(shared: Sequence[str], scratch: str) -> None:
+def _cover(shared: Sequence[str], masks: Mapping[str, layers.Mask], scratch: str) -> None:
     linux.unshare(linux.CLONE_NEWNS)
     mounts.stop_propagation()
-    layers.cover(shared, scratch)
+    layers.cover(shared, scratch, masks)
 
 
 def _enter(spec: dict[str, Any]) -> None:
     mounts.join(spec["pins_directory"], spec["pins"])
     if pins.MNT in spec["pins"]:
         # A /proc of one's own needs a pid namespace, which this process has not.
-        mounts.in_own_root(pid_namespace=False, masked=False)
+        mounts.in_own_root(pid_namespace=False, masked=False, refresh=False)
 
 
 def _in_child(work: Callable[[], None], what: str) -> None:
@@ -148,7 +148,7 @@ def _held_root(spec: dict[str, Any], processor: int | None) -> Iterator[int]:
     pid = os.fork()
     if pid == 0:
         stdio = (hold_read, ready_write, error_write)
-        _become_bubblewrap(argv, _shared(spec, root), os.path.dirname(spec["pins_directory"]),
+        _become_bubblewrap(argv, root, os.path.dirname(spec["pins_directory"]),
                            stdio=stdio, info_fd=info_write, processor=processor)  # fmt: skip
     for fd in (hold_read, ready_write, error_write, info_write):
         os.close(fd)
@@ -166,14 +166,9 @@ def _held_root(spec: dict[str, Any], processor: int | None) -> Iterator[int]:
             os.close(fd)
 
 
-def _shared(spec: dict[str, Any], root: Root) -> Sequence[str]:
-    """What to cover; nothing on a host that was found not to be able to."""
-    return root.shared if spec["layers"] else ()
-
-
 def _become_bubblewrap(
     argv: list[str],
-    shared: Sequence[str],
+    root: Root,
     scratch: str,
     *,
     stdio: tuple[int, int, int],
@@ -187,7 +182,7 @@ def _become_bubblewrap(
             if number not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(number, signal.SIG_DFL)
         linux.set_parent_death_signal(signal.SIGKILL)
-        _cover(shared, scratch)
+        _cover(root.shared, root.masks, scratch)
         # Of the directories it makes.
         os.umask(0o022)
         for target, fd in enumerate(stdio):

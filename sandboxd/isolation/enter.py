@@ -13,7 +13,7 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from sandboxd.isolation import linux, mounts, seccomp
+from sandboxd.isolation import layers, linux, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
@@ -101,10 +101,12 @@ def _reset_signals() -> None:
 
 def _enter_place(spec: dict[str, Any]) -> None:
     """Join what the sandbox has of its own, then make what the execution has of its own."""
+    has_own_root = spec["isolation"] != "basic"
+    refresh = has_own_root and layers.is_due(spec["pins_directory"])
     mounts.join(spec["pins_directory"], spec["pins"])
-    if spec["isolation"] != "basic":
+    if has_own_root:
         masked = spec["isolation"] == "strict"
-        mounts.in_own_root(pid_namespace=spec["pid_namespace"], masked=masked)
+        mounts.in_own_root(pid_namespace=spec["pid_namespace"], masked=masked, refresh=refresh)
     elif spec["namespaces"]:
         mounts.in_host_root(spec)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inodes of a sandbox's own over directories that all sandboxes read: an overlay that adds nothing.
+"""Inodes of a sandbox's own over directories that all sandboxes read: overlays that add nothing,
+or that hide something.
 
 Locks (flock(2), fcntl(2)) and watches (inotify(7)) belong to an inode. Over a plain bind mount two
 sandboxes would see each other's on every file of /usr; an overlay has inodes for itself.
@@ -9,32 +10,59 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from sandboxd.isolation import linux
 
+# A sandbox that starts many executions a second pays for one refresh a second.
+_BELIEVED_SECONDS = 1.0
+# What the mount table calls our overlays.
+SOURCE = "sandboxd-layer"
 _FLAGS = linux.MS_RDONLY | linux.MS_NODEV | linux.MS_NOSUID
 _OCTAL = re.compile(r"\\([0-7]{3})")
+# Nothing of the layer below is seen in such a directory (overlayfs.rst).
+_OPAQUE = ("trusted.overlay.opaque", b"y")
 
 
-def cover(directories: Iterable[str], scratch: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What an overlay leaves out of a directory.
+
+    hidden: names in it, there or not yet. kept: paths below hidden ones that are seen all the same.
+    own: names for which an empty file is put there, for another to be mounted over.
+    """
+
+    hidden: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def cover(directories: Iterable[str], scratch: str, masks: Mapping[str, Mask]) -> None:
     """Put an overlay on each directory, and on each mount below it, in this mount namespace.
 
-    scratch: a directory that is empty afterwards as before. Raises OSError: ENODEV where the kernel
-    has no overlayfs, EINVAL where a file system cannot be below one.
+    scratch: a directory that is empty afterwards as before. masks: what is left out of some of the
+    directories. Raises OSError: ENODEV where the kernel has no overlayfs, EINVAL where a file
+    system cannot be below one.
     """
+    linux.mount("layers", scratch, "tmpfs", linux.MS_NODEV | linux.MS_NOSUID, "size=64k")
     # An overlay without an upper layer needs two lower ones (overlayfs.rst).
-    linux.mount("empty", scratch, "tmpfs", _FLAGS, "size=4k")
-    empty = _open(scratch)
-    below = _mount_points()
-    for top in directories:
-        inside = sorted(path for path in below if path.startswith(f"{top}/"))
+    _put_directory(f"{scratch}/empty")
+    empty = _open(f"{scratch}/empty")
+    below = {path for path, _ in mount_points()}
+    for number, top in enumerate(directories):
+        mask = masks.get(top, Mask())
         # Opened before the first overlay hides what is mounted below it.
-        for path, fd in [(path, _open(path)) for path in (top, *inside)]:
+        for path, fd in [(path, _open(path)) for path in (top, *_inside(top, mask, below))]:
             source = f"/proc/self/fd/{fd}"
+            # The first layer's permissions are the directory's.
+            layers = f"{source}:/proc/self/fd/{empty}"
+            if path == top and top in masks:
+                layers = f"{_write(mask, top, f'{scratch}/{number}')}:{source}"
             if os.path.isdir(source):
-                layers = f"lowerdir={source}:/proc/self/fd/{empty}"
-                linux.mount("overlay", path, "overlay", _FLAGS, layers)
+                linux.mount(SOURCE, path, "overlay", _FLAGS, f"lowerdir={layers}")
             else:
                 # A single file, such as a container's /etc/resolv.conf.
                 linux.mount(source, path, None, linux.MS_BIND)
@@ -44,12 +72,89 @@ def cover(directories: Iterable[str], scratch: str) -> None:
     linux.unmount(scratch)
 
 
+def _inside(top: str, mask: Mask, mounted: Iterable[str]) -> list[str]:
+    """What is mounted below it, or is to be, and is not left out."""
+    gone = tuple(f"{top}/{name}/" for name in (*mask.hidden, *mask.own))
+    found = {path for path in mounted if path.startswith(f"{top}/")}
+    stays = {path for path in found if not f"{path}/".startswith(gone)}
+    return sorted(stays | {f"{top}/{path}" for path in mask.kept})
+
+
+def is_due(directory: str) -> bool:
+    """Whether a root's overlays may be behind: they were refreshed more than a second ago. Then the
+    caller does it. directory: the one of the root's pins, whose time of change is that of the last.
+    """
+    age = time.time() - os.stat(directory).st_mtime
+    if 0 <= age < _BELIEVED_SECONDS:
+        return False
+    os.utime(directory)
+    return True
+
+
+def refresh() -> None:
+    """Have all overlays of ours in this mount namespace show what has changed below them.
+
+    An overlay believes what it has once looked up, that a file is missing included. A remount drops
+    that of all that nobody has open. Needs a mounted /proc; raises OSError.
+    """
+    for path, source in list(mount_points()):
+        if source == SOURCE:
+            linux.mount("none", path, None, _FLAGS | linux.MS_REMOUNT)
+
+
+def mount_points() -> Iterator[tuple[str, str]]:
+    """Path and source of each mount. proc_pid_mountinfo(5): the fifth field, and the second after
+    the hyphen; spaces and the like in octal."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            mount, _, file_system = line.partition(" - ")
+            yield _plain(mount.split(" ")[4]), _plain(file_system.split(" ")[1])
+
+
+def _plain(field: str) -> str:
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
+
+
+def _write(mask: Mask, top: str, layer: str) -> str:
+    """Make the directory `layer`, and say its name."""
+    os.mkdir(layer)
+    os.chmod(layer, stat.S_IMODE(os.stat(top).st_mode))
+    for name in mask.own:
+        _put_file(f"{layer}/{name}")
+    for name in mask.hidden:
+        kept = [path for path in mask.kept if path.startswith(f"{name}/")]
+        if not kept:
+            # A whiteout (overlayfs.rst).
+            os.mknod(f"{layer}/{name}", stat.S_IFCHR, os.makedev(0, 0))
+            continue
+        _put_directory(f"{layer}/{name}")
+        os.setxattr(f"{layer}/{name}", *_OPAQUE)
+        for path in kept:
+            _put_mount_point(layer, path, is_directory=os.path.isdir(f"{top}/{path}"))
+    return layer
+
+
+def _put_mount_point(layer: str, path: str, *, is_directory: bool) -> None:
+    parts = path.split("/")
+    for count in range(1, len(parts)):
+        _put_directory(f"{layer}/{'/'.join(parts[:count])}")
+    if is_directory:
+        _put_directory(f"{layer}/{path}")
+    else:
+        _put_file(f"{layer}/{path}")
+
+
+def _put_directory(path: str) -> None:
+    """Whatever the umask is, and if it is not there."""
+    if not os.path.isdir(path):
+        os.mkdir(path)
+        os.chmod(path, 0o755)  # noqa: S103 - as /etc itself
+
+
+def _put_file(path: str) -> None:
+    os.mknod(path, stat.S_IFREG)
+    os.chmod(path, 0o644)
+
+
 def _open(path: str) -> int:
     return os.open(path, os.O_PATH | os.O_CLOEXEC)
-
-
-def _mount_points() -> set[str]:
-    """proc_pid_mountinfo(5): the fifth field, spaces and the like in octal."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        fields = [line.split(" ")[4] for line in file]
-    return {_OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import ipc, linux, pins
+from sandboxd.isolation import ipc, layers, linux, pins
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
 # The host has 4,096 in all (kernel.pty.max).
@@ -44,15 +44,18 @@ def join(directory: str, kinds: Iterable[str]) -> None:
         os.close(fd)
 
 
-def in_own_root(*, pid_namespace: bool, masked: bool) -> None:
+def in_own_root(*, pid_namespace: bool, masked: bool, refresh: bool) -> None:
     """A mount namespace beside the sandbox's, which this process has joined, with its own /proc.
 
-    masked: the kernel's own information is out of sight.
+    masked: the kernel's own information is out of sight. refresh: the host's files may have
+    changed.
     """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     if pid_namespace:
         _own_proc()
+        if refresh:
+            layers.refresh()
         if masked:
             _mask()
     _own_terminals()

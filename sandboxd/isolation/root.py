@@ -5,23 +5,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
 from typing import Any
 
+from sandboxd.isolation import etc
 from sandboxd.isolation.bubblewrap import Root
+from sandboxd.isolation.layers import Mask
 
-# What programs need to find names, certificates, libraries and the time zone; nothing with secrets.
-_ETC = (
-    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-    "debian_version", "fonts", "gai.conf", "host.conf", "inputrc", "ld.so.cache",
-    "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "magic", "magic.mime", "mailcap",
-    "mime.types", "os-release", "perl", "pki/ca-trust", "pki/tls/certs",
-    "profile", "protocols", "python3", "redhat-release", "rpc", "services", "ssl/certs",
-    "ssl/openssl.cnf", "terminfo", "timezone", "xdg",
+# What programs of /usr have there, by links or by name: no state of services.
+_VAR_LIB = (
+    "aspell", "dictionaries-common", "emacsen-common", "fonts", "gems", "ghc", "ghostscript",
+    "ieee-data", "ispell", "javascript-common", "libreoffice", "mecab", "mono", "myspell", "ocaml",
+    "pciutils", "R", "sgml-base", "tex-common", "texmf", "usbutils", "vim", "xkb", "xml-core",
 )  # fmt: skip
-_ETC_PREFIXES = ("java-", "python3.")
-# With the host's network come its names.
-_ETC_OF_HOST_NETWORK = ("hosts", "resolv.conf")
+# How many processors there are, and how they hang together: nothing that names the host. But for
+# strict: they tell to the microsecond how idle each processor is.
+_SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # Of an image: the root's own, and what a system keeps for itself.
 _NOT_OF_AN_IMAGE = frozenset(
@@ -36,15 +34,13 @@ class BadImage(Exception):
 
 def describe(spec: dict[str, Any]) -> Root:
     """The root that a specification (spawn/roots.py) asks for. Raises BadImage."""
-    if spec["image"] is None:
-        readable, links = _of_host(spec["system_paths"])
-    else:
-        readable, links = _of_image(spec["image"])
-    shared = shared_directories(spec["system_paths"]) if spec["image"] is None else [spec["image"]]
     files = dict(spec["files"])
-    if spec["network"] == "host":
-        files |= _resolving_files()
-    if spec["image"] is not None:
+    if spec["image"] is None:
+        shared, masks = shared_directories(spec), masks_of(spec)
+        readable, links = _of_host(spec)
+    else:
+        shared, masks = [spec["image"]], {}
+        readable, links = _of_image(spec["image"])
         # Nothing can be made in its read-only /etc.
         files = {p: f for p, f in files.items() if os.path.isfile(spec["image"] + p)}
     binds = spec["binds"]
@@ -58,23 +54,39 @@ def describe(spec: dict[str, Any]) -> Root:
         home=(spec["home"], spec["home_inside"]),
         tmp=spec["tmp"],
         shm_bytes=spec["shm_bytes"],
-        shared=shared,
+        shared=shared if spec["layers"] else (),
+        masks=masks,
         writable=[(bind["source"], bind["target"]) for bind in binds if bind["writable"]],
     )
 
 
-def shared_directories(system_paths: Iterable[str]) -> list[str]:
+def masks_of(spec: dict[str, Any]) -> dict[str, Mask]:
+    """What is left out of the host's directories."""
+    own = [os.path.basename(path) for path in spec["files"]]
+    return {etc.TOP: etc.mask(spec["etc_hidden"], spec["system_paths"], own)}
+
+
+def shared_directories(spec: dict[str, Any]) -> list[str]:
     """Those of the host that roots are made of; none lies in another."""
-    found = ["/usr", "/etc"]
+    found = ["/usr", etc.TOP]
     paths = [f"/{name}" for name in _USR_LINKS if not os.path.islink(f"/{name}")]
-    for path in sorted([*paths, *system_paths]):
+    for path in sorted([*paths, *_further(spec)]):
         real = os.path.realpath(path)
         if os.path.isdir(real) and not any(f"{real}/".startswith(f"{top}/") for top in found):
             found.append(real)
     return found
 
 
-def _of_host(system_paths: Iterable[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _further(spec: dict[str, Any]) -> list[str]:
+    """Paths of the host beside /usr and /etc."""
+    paths = [f"/var/lib/{name}" for name in _VAR_LIB]
+    if spec["isolation"] != "strict":
+        paths += _SYS
+    paths += [path for path in spec["system_paths"] if not f"{path}/".startswith(f"{etc.TOP}/")]
+    return [path for path in paths if os.path.exists(path)]
+
+
+def _of_host(spec: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     readable, links = [("/usr", "/usr")], []
     for name in _USR_LINKS:
         path = f"/{name}"
@@ -82,29 +94,11 @@ def _of_host(system_paths: Iterable[str]) -> tuple[list[tuple[str, str]], list[t
             links.append((os.readlink(path), path))
         elif os.path.isdir(path):
             readable.append((path, path))
-    readable += [(path, path) for path in system_paths if os.path.exists(path)]
-    for name in _etc_names():
-        path = f"/etc/{name}"
-        if not os.path.exists(path):
-            continue
-        real = os.path.realpath(path)
-        if os.path.islink(path) and real.startswith("/usr/"):
-            links.append((real, path))
-        else:
-            readable.append((real, path))
-    return readable, links
-
-
-def _etc_names() -> Iterator[str]:
-    yield from _ETC
-    for name in sorted(os.listdir("/etc")):
-        if name.startswith(_ETC_PREFIXES) and name not in _ETC:
-            yield name
-
-
-def _resolving_files() -> dict[str, str]:
-    paths = {f"/etc/{name}": os.path.realpath(f"/etc/{name}") for name in _ETC_OF_HOST_NETWORK}
-    return {path: real for path, real in paths.items() if os.path.isfile(real)}
+    readable += [(path, path) for path in _further(spec)]
+    if spec["layers"]:
+        return [*readable, (etc.TOP, etc.TOP)], links
+    of_etc, links_of_etc = etc.entries(masks_of(spec)[etc.TOP])
+    return [*readable, *of_etc], [*links, *links_of_etc]
 
 
 def _of_image(image: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -65,6 +65,7 @@ class Wanted:
     address_space_bytes: int
     images: str | None
     system_paths: tuple[str, ...]
+    etc_hidden: tuple[str, ...]
     denied_addresses: tuple[Address, ...] = ()
 
 
@@ -206,6 +207,7 @@ def _roots(wanted: Wanted, builders: Builders) -> Roots:
         wanted.runtime_directory,
         images=wanted.images,
         system_paths=wanted.system_paths,
+        etc_hidden=wanted.etc_hidden,
     )
 
 

@@ -29,7 +29,7 @@ class Roots:
     """What sandboxes have of their own; fits ports.scheme.Roots.
 
     images: the folder of the roots that a sandbox may name, None = there is none. system_paths:
-    what else of the host is in a root, read-only.
+    what else of the host is in a root, read-only; etc_hidden: what of its /etc is not.
     """
 
     def __init__(
@@ -39,11 +39,13 @@ class Roots:
         *,
         images: str | None,
         system_paths: Collection[str],
+        etc_hidden: Collection[str],
     ) -> None:
         self._builders = builders
         self._runtime = runtime_directory
         self._images = images
         self._system_paths = list(system_paths)
+        self._etc_hidden = list(etc_hidden)
         self._root = pins.root_of(runtime_directory)
         self._layers = False
         # What roots lack here although they can be had, in words.
@@ -113,6 +115,8 @@ class Roots:
             "isolation": isolation.value,
             "network": network.value,
             "system_paths": self._system_paths,
+            "etc_hidden": self._etc_hidden,
+            "files": {},
             "layers": self._layers,
             "home_inside": HOME_INSIDE,
         }
@@ -131,7 +135,6 @@ class Roots:
             "op": "try",
             **self._place(f"probe-{new_id()}", isolation, network),
             "image": None,
-            "files": {},
             "home": directory,
             "tmp": directory,
             "shm_bytes": _PROBE_SHM_BYTES,

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,84 @@ def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, whom: str) -> Non
         assert said(daemon, daemon.create(), "echo works") == "works"
     finally:
         daemon.close()
+
+
+# -- what of the host is in a root
+
+
+@pytest.fixture
+def package() -> Iterator[Path]:
+    """A program's configuration, as its package would put it below /etc."""
+    path = Path(tempfile.mkdtemp(prefix="sandboxd-test-", dir="/etc"))
+    path.chmod(0o755)
+    (path / "app.conf").write_text("configured\n")
+    (path / "password").write_text("secret\n")
+    (path / "password").chmod(0o600)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_programs_configuration_is_read_and_what_root_alone_may_read_is_not(
+    daemon: Daemon, package: Path
+) -> None:
+    made = daemon.create()
+    assert said(daemon, made, f"cat {package}/app.conf; ls {package}") == (
+        "configured\napp.conf\npassword"
+    )
+    ran = daemon.execute(made["id"], f"cat {package}/password")
+    assert (ran["stdout"], "Permission denied" in ran["stderr"]) == ("", True)
+
+
+def test_nothing_below_etc_names_the_host(daemon: Daemon) -> None:
+    made = daemon.create()
+    inside = set(said(daemon, made, "ls -A /etc").split())
+    assert not inside & {
+        "adjtime", "apt", "crontab", "fstab", "gitconfig", "gshadow", "hostname", "machine-id",
+        "mailname", "npmrc", "passwd-", "pip.conf", "resolv.conf", "shadow", "shadow-", "ssh",
+        "subuid", "sudoers", "systemd",
+    }  # fmt: skip
+    people = [entry.pw_name for entry in pwd.getpwall() if 100 <= entry.pw_uid != 65534]
+    listed = {line.split(":")[0] for line in said(daemon, made, "cat /etc/passwd").splitlines()}
+    assert not listed & (set(people) - {"_apt"})
+    assert os.uname().nodename not in said(daemon, made, "cat /etc/hosts; uname -n").split()
+
+
+def test_an_admin_hides_and_shows_more_of_etc(package: Path) -> None:
+    hidden, shown = f"{package.name}, corp-*", f"/opt, {package}/app.conf"
+    with running_daemon(SANDBOX_ETC_HIDDEN=hidden, **MEMORY) as daemon:
+        made = daemon.create()
+        assert daemon.execute(made["id"], f"ls {package}")["exit_code"] != 0
+    settings = {"SANDBOX_ETC_HIDDEN": hidden, "SANDBOX_SYSTEM_PATHS": shown}
+    with running_daemon(**settings, **MEMORY) as daemon:
+        made = daemon.create()
+        assert said(daemon, made, f"ls {package}; cat {package}/*") == "app.conf\nconfigured"
+    with unstarted() as other:
+        assert "etc_hidden" in refusal(other, SANDBOX_ETC_HIDDEN="ssl/private")
+
+
+def test_a_root_follows_what_the_host_installs_and_removes(daemon: Daemon, package: Path) -> None:
+    for name in ("replaced", "removed"):
+        (package / name).write_text("old\n")
+    look = f"cd {package}; for name in new replaced removed; do"
+    look += " cat $name 2>/dev/null || echo none; done; ls -l | tail -n +2 | cut -c 1"
+    made = daemon.create()
+    assert said(daemon, made, look).split() == ["none", "old", "old", *"----"]
+    (package / "new").write_text("new\n")
+    (package / "next").write_text("new\n")
+    (package / "next").rename(package / "replaced")
+    (package / "removed").unlink()
+    # As if a second had passed since the last look at the host.
+    os.utime(pins(daemon, made), (0, 0))
+    assert said(daemon, made, look).split() == ["new", "new", "none", *"----"]
+
+
+def test_processors_are_listed(daemon: Daemon) -> None:
+    online = Path("/sys/devices/system/cpu/online").read_text().strip()
+    made = daemon.create()
+    assert said(daemon, made, "cat /sys/devices/system/cpu/online; ls /sys /sys/devices") == (
+        f"{online}\n/sys:\ndevices\n\n/sys/devices:\nsystem"
+    )
+    assert daemon.execute(made["id"], ["lscpu"])["exit_code"] == 0
 
 
 # -- images and binds

@@ -104,6 +104,7 @@ LEAN = ("spawn.spawner", "spawn.shim")
 STDLIB_FOR_LEAN = {
     *("collections", "contextlib", "ctypes", "dataclasses", "enum", "errno", "fcntl"),
     *(
+        "fnmatch",
         "functools",
         "gc",
         "json",

@@ -16,7 +16,7 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {
         "image": None, "network": "loopback", "system_paths": [], "files": {}, "binds": [],
         "home": "/state/home", "home_inside": "/home/sandbox", "tmp": "/state/tmp",
-        "shm_bytes": 4096, **changes,
+        "shm_bytes": 4096, "isolation": "standard", "etc_hidden": [], "layers": True, **changes,
     }  # fmt: skip
 
 
@@ -30,26 +30,40 @@ def image_in(directory: Path) -> Path:
     return image
 
 
-def test_of_the_host_only_what_programs_need_and_no_secret(tmp_path: Path) -> None:
+def test_of_the_host_only_what_programs_need_and_no_secret() -> None:
     root = describe(spec(files={"/etc/passwd": "/state/passwd"}))
     sources = {path: source for source, path in root.readable}
-    assert sources["/usr"] == "/usr"
+    assert (sources["/usr"], sources["/etc"]) == ("/usr", "/etc")
     assert sources["/etc/passwd"] == "/state/passwd"
-    tops = {path.split("/")[1] for path in sources}
-    assert tops <= {"usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
-    names = {path for _, path in root.links} | set(sources)
-    for secret in (
-        *("/etc", "/etc/shadow", "/etc/ssl", "/etc/ssl/private", "/etc/ssh", "/etc/sudoers"),
-        *("/etc/hosts", "/etc/resolv.conf", "/etc/pip.conf", "/etc/gitconfig"),
-    ):
-        assert secret not in names
+    others = {path for path in sources if not path.startswith(("/usr", "/etc"))}
+    assert {path.split("/")[1] for path in others} <= {
+        "bin", "sbin", "lib", "lib32", "lib64", "libx32", "var", "sys",
+    }  # fmt: skip
+    assert not others & {"/var", "/var/lib", "/sys"}
     assert all(os.path.exists(source) or source == "/state/passwd" for source in sources.values())
+    assert root.masks["/etc"].own == ("passwd",)
+    assert {"machine-id", "hosts", "resolv.conf", "shadow"} <= set(root.masks["/etc"].hidden)
+    assert "passwd" not in root.masks["/etc"].hidden
 
 
-def test_names_of_the_network_come_with_the_hosts_network() -> None:
-    root = describe(spec(network="host", files={"/etc/hosts": "/state/hosts"}))
-    sources = [source for source, path in root.readable if path == "/etc/hosts"]
-    assert sources == [os.path.realpath("/etc/hosts")]
+def test_a_host_without_layers_gives_the_same_one_by_one() -> None:
+    files = {"/etc/passwd": "/state/passwd"}
+    root = describe(spec(files=files, layers=False))
+    assert root.shared == ()
+    sources = [source for source, path in root.readable if path == "/etc/passwd"]
+    assert sources == ["/state/passwd"]
+    names = {path.removeprefix("/etc/") for _, path in (*root.readable, *root.links)}
+    mask = root.masks["/etc"]
+    listed = {name for name in os.listdir("/etc") if name not in (*mask.hidden, *mask.own)}
+    assert listed == {name for name in names if not name.startswith("/")} - {"passwd"}
+    assert all(not os.path.islink(source) for source, _ in root.readable)
+
+
+def test_how_idle_processors_are_is_not_for_strict() -> None:
+    seen = {path for _, path in describe(spec(isolation="strict")).readable}
+    assert not any(path.startswith("/sys") for path in seen)
+    seen = {path for _, path in describe(spec()).readable}
+    assert ("/sys/devices/system/cpu" in seen) == os.path.exists("/sys/devices/system/cpu")
 
 
 def test_system_paths_and_binds(tmp_path: Path) -> None:
