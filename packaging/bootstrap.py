@@ -48,12 +48,17 @@ TEST_LIBRARIES = (
 )
 # Program -> Debian package. Without bubblewrap a daemon of root's has no isolation level standard.
 RUN_PROGRAMS = {"bwrap": "bubblewrap"}
-# And for tests that stand up a bus or a repository of their own, or type on a terminal.
+# And for tests that stand up a bus, a disk or a repository of their own, or type on a terminal. All
+# others that tests call are essential in Debian, or runtimes that tests skip where they are missing
+# (tests/unit/test_dev.py has the list).
 TEST_PROGRAMS = {
     **RUN_PROGRAMS,
+    "curl": "curl",
     "dbus-daemon": "dbus-daemon",
     "git": "git",
     "groff": "groff-base",
+    "mke2fs": "e2fsprogs",
+    "strace": "strace",
     "tmux": "tmux",
 }
 # Each set holds the ones before it: packaging/requirements-SET.txt adds to them.

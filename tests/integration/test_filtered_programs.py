@@ -26,7 +26,7 @@ seccomp.load(seccomp.Filter(sys.argv[2]))
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 _PYTHON = """
-import asyncio, concurrent.futures, multiprocessing, socket, subprocess
+import asyncio, concurrent.futures, multiprocessing, os, socket, subprocess
 from multiprocessing import shared_memory
 import threading
 
@@ -52,7 +52,9 @@ if __name__ == "__main__":
             print(method, sum(pool.map(double, range(10))))
     memory = shared_memory.SharedMemory(create=True, size=4096)
     memory.close(); memory.unlink()
-    print(len(socket.getaddrinfo("localhost", 80, flags=socket.AI_ADDRCONFIG)) > 0)
+    # A minimal root has no /etc/hosts, and then only numbers are names.
+    name = "localhost" if os.path.exists("/etc/hosts") else "127.0.0.1"
+    print(len(socket.getaddrinfo(name, 80, flags=socket.AI_ADDRCONFIG)) > 0)
 """
 _PYTHON_SAYS = "9900\nchild\nshell\nasync served\nfork 90\nspawn 90\nforkserver 90\nTrue\n"
 _NODE = """

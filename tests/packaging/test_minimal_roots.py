@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import unmet
 from tests.packaging.chroot import CHECKOUT, Chroot
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("requires_root")]
+pytestmark = [pytest.mark.timeout(5400), pytest.mark.usefixtures("requires_root")]
 UNPRIVILEGED = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
@@ -92,7 +92,7 @@ def test_run(minimal: Minimal) -> None:
 
 
 def test_test(minimal: Minimal) -> None:
-    done = minimal.root.run(*readme_command("./dev test"))
+    done = minimal.root.run(*readme_command("./dev test"), seconds=5000)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^=+ [1-9]\d* passed.* in ", done.stdout.splitlines()[-1])
 

@@ -274,13 +274,65 @@ class TestChoice:
         monkeypatch.setattr(bootstrap, "may_install_packages", lambda: is_root)
         monkeypatch.setattr(bootstrap, "apt_install", apt_install)
         bootstrap.find_test_programs()
-        packages = ["bubblewrap", "dbus-daemon", "git", "groff-base", "tmux"]
+        packages = list(bootstrap.TEST_PROGRAMS.values())
+        assert {"bubblewrap", "dbus-daemon", "e2fsprogs", "groff-base"} <= {*packages}
         assert installed == (packages if is_root else [])
         assert ("tmux cannot run" in capsys.readouterr().err) != is_root
         installed.clear()
         bootstrap.find_run_programs()
         assert installed == (["bubblewrap"] if is_root else [])
         assert not capsys.readouterr().err
+
+
+# What every Debian has: its essential packages and those that apt and Python need.
+ESSENTIAL = {
+    *("bash", "dpkg", "du", "ldd", "python3", "sh", "sleep", "yes"),
+    *("losetup", "prlimit", "setarch", "setpriv", "umount", "unshare"),
+}
+# Too large to be installed for a few tests each, which are skipped without them; or no program of a
+# host without systemd or another user.
+SKIPPED_WITHOUT = {"gcc", "go", "java", "node", "rustc", "sudo", "systemctl", "systemd-run"}
+
+
+class TestPrograms:
+    def test_what_tests_call_is_installed_first(self) -> None:
+        called = {
+            program: path
+            for folder in ("unit", "contract", "integration", "escapes")
+            for path in (ROOT / "tests" / folder).rglob("*.py")
+            for program in programs_called(path)
+        }
+        assert {"mke2fs", "dbus-daemon", "tmux"} <= bootstrap.TEST_PROGRAMS.keys()
+        assert {"dbus-daemon", "tmux", "setpriv", "umount"} <= called.keys()
+        known = ESSENTIAL | SKIPPED_WITHOUT | bootstrap.TEST_PROGRAMS.keys()
+        assert not {name: path for name, path in called.items() if name not in known}
+
+    def test_a_daemons_programs_are_installed_for_tests(self) -> None:
+        called = {
+            program: path
+            for path in (ROOT / "sandboxd/isolation").rglob("*.py")
+            for program in re.findall(r'"(mke2fs|e2fsck|bwrap|resize2fs)"', path.read_text())
+        }
+        # e2fsck is in the package of mke2fs.
+        assert called.keys() - {"e2fsck"} <= bootstrap.TEST_PROGRAMS.keys()
+
+
+def programs_called(path: Path) -> set[str]:
+    """Names of programs that stand in a module's calls to start or to look for one."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        callee = ast.unparse(node.func)
+        if not re.search(r"subprocess\.|which$|create_subprocess_exec|^(needs|program)$", callee):
+            continue
+        for argument in node.args[:1]:
+            first = argument
+            if isinstance(argument, ast.List | ast.Tuple) and argument.elts:
+                first = argument.elts[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                found.add(first.value.rpartition("/")[2])
+    return found - {"dev"}
 
 
 class TestCommands:
@@ -334,6 +386,25 @@ class TestCommands:
         [(argv, environment)] = ran
         assert argv[-2:] == ["tests/contract", "tests/integration"]
         assert environment["SANDBOXD_SOAK"] == "1"
+
+    @pytest.mark.parametrize("is_root", [True, False])
+    def test_soak_runs_the_suite_in_minimal_roots(
+        self, dev: Any, monkeypatch: pytest.MonkeyPatch, is_root: bool
+    ) -> None:
+        ran: list[tuple[list[str], dict[str, str]]] = []
+
+        def run(argv: list[str], *, cwd: Path, env: dict[str, str]) -> Any:
+            ran.append((argv, env))
+            return subprocess.CompletedProcess(argv, len(ran) - 1)
+
+        monkeypatch.setattr(bootstrap, "set_up", lambda what: "python3")
+        monkeypatch.setattr(dev.os, "geteuid", lambda: 0 if is_root else 1000)
+        monkeypatch.setattr(dev.subprocess, "run", run)
+        monkeypatch.setattr(dev, "build_package", lambda arguments: None)
+        assert dev.main("soak", []) == 1
+        argv, environment = ran[1]
+        assert (argv[-1] == "tests/packaging/test_minimal_roots.py") == is_root
+        assert (environment.get("SANDBOXD_TEST_STRICT") == "1") == is_root
 
     def test_checkout_is_importable_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PYTHONPATH", "/elsewhere")
