@@ -14,7 +14,7 @@ from typing import Any
 from sandboxd.client.calls import RUNNING, Answer, Client
 from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.client.tail import AWAY
-from sandboxd.ctl import exits, verdict
+from sandboxd.ctl import exits, streams, verdict
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupted, Interrupts
 from sandboxd.ctl.limits import add_env
@@ -68,6 +68,10 @@ def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _standard_input() -> dict[str, Any]:
+    if streams.was_closed(0):
+        raise InvalidRequest(
+            "cannot pass standard input on: it is closed", hint="leave -i out, or give it </dev/null"
+        )
     found = os.fstat(0)
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INLINE_BYTES:
         return {"stdin_open": True}
@@ -114,6 +118,7 @@ def follow(
     else:
         printer.finish(client, execution)
         _tell(execution, is_brief=arguments.quiet or arguments.tty)
+        printer.check()
     if interrupted is not None:
         return exits.SIGNALLED + interrupted.number
     return exits.of_execution(execution)

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol, cast
 
 from sandboxd import __version__
 from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE
-from sandboxd.ctl import exits
+from sandboxd.ctl import exits, streams
 from sandboxd.errors import SandboxdError
 
 # Command, and what it does; each is a module of its name, with _ for -, in ctl/commands.
@@ -151,26 +149,39 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = parse(sys.argv[1:] if argv is None else argv)
-    # What others have named must not end a list that this locale cannot encode.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    streams.prepare()
     try:
-        code = command_module(arguments.command).execute(arguments)
+        code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read stdout has gone away.
+        streams.give_up_output()
+        return exits.SIGNALLED + 13
+    except streams.Unwritable as exc:
+        streams.give_up_output()
+        exits.say(f"cannot write to standard output: {exc.strerror}")
+        return exits.REFUSED
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Raises BrokenPipeError or Unwritable where stdout fails."""
+    try:
+        arguments = parse(argv)
+        return command_module(arguments.command).execute(arguments)
+    except SystemExit as exc:
+        # argparse's, after --help or a usage; stdout is still to be flushed.
+        return int(exc.code or 0)
     except SandboxdError as exc:
         return exits.report(exc)
     except (exits.Interrupted, KeyboardInterrupt) as exc:
         return exits.SIGNALLED + getattr(exc, "number", 2)
-    except BrokenPipeError:
-        # Whoever read stdout has gone away; the interpreter's last flush must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.SIGNALLED + 13
+    except (BrokenPipeError, streams.Unwritable):
+        raise
     except OSError as exc:
         what = f" with {exc.filename!r}" if exc.filename else ""
         exits.say(f"cannot go on{what}: {exc.strerror or exc}")
         return exits.REFUSED
-    return code
 
 
 if __name__ == "__main__":

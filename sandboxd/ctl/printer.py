@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from sandboxd.client.calls import Answer, Client, inline_output
 from sandboxd.client.tail import STREAMS, follow
+from sandboxd.ctl import streams
 
 
 class Printer:
@@ -16,6 +16,7 @@ class Printer:
     def __init__(self) -> None:
         self._printed = dict.fromkeys(STREAMS, 0)
         self._targets = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+        self._lost: streams.Unwritable | None = None
 
     def print(self, stream: str, data: bytes) -> None:
         """The next piece of a stream."""
@@ -27,7 +28,16 @@ class Printer:
             target.flush()
         except BrokenPipeError:
             # Its reader wants no more; the exit code is still the command's.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())
+            streams.give_up_output()
+        except streams.Unwritable as exc:
+            # No fault of the command's, which is not stopped for it.
+            streams.give_up_output()
+            self._lost = exc
+
+    def check(self) -> None:
+        """Raise Unwritable where some of the output could not be written."""
+        if self._lost is not None:
+            raise self._lost
 
     def follow(self, client: Client, execution: Answer) -> None:
         """All that it prints, as it comes, to its end."""

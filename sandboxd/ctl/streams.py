@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standard streams of ours that may be closed, full, broken or not blocking.
+
+What was to be printed is the purpose of a call: where it is lost, the call fails. What is said on
+stderr beside it is not: where that is lost, the exit code still tells.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from typing import IO, Any
+
+# As they were when we were started.
+_closed: set[int] = set()
+
+
+class Unwritable(OSError):
+    """Raised when standard output takes no more, and not since its reader has gone."""
+
+
+class _Stream(io.FileIO):
+    """A descriptor that somebody else may have made non-blocking: then a full one is waited for."""
+
+    def write(self, data: Any, /) -> int:
+        while (written := super().write(data)) is None:
+            select.select([], [self], [])
+        return written
+
+
+class _Output(_Stream):
+    """Standard output. Raises BrokenPipeError or Unwritable."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            raise Unwritable(exc.errno, exc.strerror) from exc
+
+
+class _Words(_Stream):
+    """Standard error: what cannot be said is not."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def prepare() -> None:
+    """Have all three streams, so that no file of ours gets the number of a closed one."""
+    if sys.__stdin__ is None:
+        _fill(0, os.O_WRONLY)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
+    if sys.__stdout__ is None:
+        _fill(1, os.O_RDONLY)
+    if sys.__stderr__ is None:
+        _fill(2, os.O_RDONLY)
+    # What others have named must not end a list that this locale cannot encode.
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _text(_Output(1, "w", closefd=False), sys.__stdout__, "replace")
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _text(_Words(2, "w", closefd=False), sys.__stderr__, "backslashreplace")
+
+
+def was_closed(descriptor: int) -> bool:
+    """Whether the stream of this number was closed when we were started."""
+    return descriptor in _closed
+
+
+def give_up_output() -> None:
+    """Whatever is still in stdout's buffer, and comes later, goes nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _fill(descriptor: int, flags: int) -> None:
+    """Something that cannot be used in the direction of the stream (EBADF), as before."""
+    _closed.add(descriptor)
+    null = os.open(os.devnull, flags)
+    if null != descriptor:
+        os.dup2(null, descriptor)
+        os.close(null)
+
+
+def _text(raw: io.FileIO, before: IO[str] | None, errors: str) -> io.TextIOWrapper:
+    encoding = None if before is None else before.encoding
+    is_by_line = raw.fileno() == 2 or raw.isatty()
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=is_by_line
+    )
