@@ -136,9 +136,10 @@ class Engine(Protocol):
         execution_id: str,
         *,
         signal: int | None,
+        group: bool,
         grace_seconds: float,
     ) -> Execution:
-        """End it, or only send `signal`."""
+        """End it, or only send `signal`, to its main process or to the whole group of that."""
         ...
 
     async def write_input(

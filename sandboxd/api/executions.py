@@ -76,6 +76,7 @@ async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
         call.sandbox,
         call.execution,
         signal=call.body.signal,
+        group=bool(call.body.group),
         grace_seconds=call.body.grace_seconds or 0.0,
     )
     return Reply(200, await _answer(call, await call.work.finish(kill)))

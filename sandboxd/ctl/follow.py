@@ -15,15 +15,18 @@ from sandboxd.client.calls import RUNNING, Answer, Client
 from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.client.tail import AWAY
 from sandboxd.ctl import exits, streams, verdict
+from sandboxd.ctl.ending import GRACE_SECONDS, Ending
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupted, Interrupts
-from sandboxd.ctl.limits import add_env
+from sandboxd.ctl.limits import add_env, option
 from sandboxd.ctl.printer import Printer
 from sandboxd.ctl.show import print_json
 from sandboxd.ctl.waiting import waiting
-from sandboxd.errors import ExecutionFinished, InvalidRequest, QuotaExceeded
+from sandboxd.errors import InvalidRequest, QuotaExceeded
+from sandboxd.quantity import parse_seconds
 
-_KILL_WAIT_SECONDS = 10.0
+# After the grace, or still not: what ended it is the signal to us.
+_KILLED = ("KILLED", *RUNNING)
 _PIECE_BYTES = 64 << 10
 # Small enough to be in the request, which then can be repeated.
 _MAX_INLINE_BYTES = 1 << 20
@@ -40,7 +43,16 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         "--tty", "-t", action="store_true",
         help="give the program this terminal; control-P control-Q leaves it running",
     )  # fmt: skip
-    parser.add_argument("--quiet", "-q", action="store_true", help="nothing on stderr but errors")
+    parser.add_argument(
+        "--grace", type=option(parse_seconds), default=GRACE_SECONDS, metavar="TIME",
+        help="a signal to sandboxctl is passed on to the program, which is killed after TIME or at "
+        f"a second one (default: {GRACE_SECONDS:g}s)",
+    )  # fmt: skip
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument("--quiet", "-q", action="store_true", help="nothing on stderr but errors")
+    words.add_argument(
+        "--verbose", "-v", action="store_true", help="say of each limit who held it, and how"
+    )
 
 
 def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -70,7 +82,8 @@ def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
 def _standard_input() -> dict[str, Any]:
     if streams.was_closed(0):
         raise InvalidRequest(
-            "cannot pass standard input on: it is closed", hint="leave -i out, or give it </dev/null"
+            "cannot pass standard input on: it is closed",
+            hint="leave -i out, or give it </dev/null",
         )
     found = os.fstat(0)
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INLINE_BYTES:
@@ -81,46 +94,64 @@ def _standard_input() -> dict[str, Any]:
     return {"stdin_base64": base64.b64encode(data).decode("ascii")}
 
 
+def starter(
+    client: Client,
+    arguments: argparse.Namespace,
+    body: dict[str, Any],
+    begin: Callable[[dict[str, Any], float], Answer],
+) -> Callable[[float], Answer]:
+    """What starts the execution of `body`, as `follow` wants it; at a terminal without the default
+    timeout."""
+    if not arguments.tty:
+        return lambda wait: begin(body, wait)
+    from sandboxd.ctl import unhurried
+
+    ref = getattr(arguments, "sandbox", None)
+    return lambda wait: unhurried.start(client, ref, body, lambda asked: begin(asked, wait))
+
+
 def follow(
     client: Client,
     start: Callable[[float], Answer],
     arguments: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
-    """Start, print as it comes, wait; returns the exit code. A signal to us kills the execution.
+    """Start, print as it comes, wait; returns the exit code. For signals to us: ctl/ending.py.
 
     start: takes how many seconds to wait for the end, before which nothing is printed.
     """
-    execution: Answer | None = None
-    interrupted: Interrupted | None = None
+    ending = Ending(client, arguments.grace)
     printer = Printer()
     try:
-        # Until its id is known, nobody could kill it.
-        with interrupts.held(), waiting("starting the program"):
-            execution = start(0.0 if arguments.is_fed or arguments.tty else SHORT_SECONDS)
-        if arguments.tty:
-            from sandboxd.ctl.terminal import in_terminal
+        with interrupts.passing(ending.pass_on):
+            # Until its id is known, nobody could signal it.
+            with interrupts.held(), waiting("starting the program"):
+                seconds = 0.0 if arguments.is_fed or arguments.tty else SHORT_SECONDS
+                execution = ending.execution = start(seconds)
+            if arguments.tty:
+                from sandboxd.ctl.terminal import in_terminal
 
-            if in_terminal(client, execution, printer):
-                say(f"execution {execution['id']} in {execution['sandbox_id']} goes on without you")
-                return 0
-        elif execution["status"] in RUNNING:
-            execution = _watch(client, execution, arguments, printer)
-        if execution["status"] in RUNNING:
-            execution = client.finish_execution(execution["sandbox_id"], execution["id"])
+                if in_terminal(client, execution, printer):
+                    say(_left_running(execution))
+                    return 0
+            elif execution["status"] in RUNNING:
+                execution = _watch(client, execution, arguments, printer)
+            if execution["status"] in RUNNING:
+                execution = client.finish_execution(execution["sandbox_id"], execution["id"])
+            ending.is_over = True
     except Interrupted as exc:
-        if execution is None:
+        if ending.execution is None:
             raise
-        interrupted = exc
-        execution = _kill(client, execution)
+        ending.number = exc.number
+        execution = ending.kill()
     if arguments.output == "json":
         print_json(execution)
     else:
         printer.finish(client, execution)
-        _tell(execution, is_brief=arguments.quiet or arguments.tty)
+        _tell(execution, arguments)
         printer.check()
-    if interrupted is not None:
-        return exits.SIGNALLED + interrupted.number
+    if ending.number is not None and execution["status"] in _KILLED:
+        return exits.SIGNALLED + ending.number
     return exits.of_execution(execution)
 
 
@@ -149,17 +180,12 @@ def _a_little_later(client: Client, execution: Answer) -> Answer:
         return execution
 
 
-def _kill(client: Client, execution: Answer) -> Answer:
-    sandbox, identity = execution["sandbox_id"], execution["id"]
-    try:
-        client.kill_execution(sandbox, identity, {})
-    except ExecutionFinished:
-        return client.get_execution(sandbox, identity)
-    return client.wait_execution(sandbox, identity, timeout_seconds=_KILL_WAIT_SECONDS)
+def _left_running(execution: Answer) -> str:
+    return f"execution {execution['id']} in {execution['sandbox_id']} goes on without you"
 
 
-def _tell(execution: Answer, *, is_brief: bool) -> None:
-    if not is_brief:
-        say("\n  ".join(verdict.block(execution)))
+def _tell(execution: Answer, arguments: argparse.Namespace) -> None:
+    if not (arguments.quiet or arguments.tty):
+        say("\n  ".join(verdict.block(execution, is_long=arguments.verbose)))
     elif execution["status"] != "EXITED":
         say(verdict.verdict(execution))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Self
@@ -15,11 +15,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While entered, the signals raise Interrupted; `held` puts the first one off."""
+    """While entered, the signals raise Interrupted; `held` puts the first one off, `passing` gives
+    it to somebody else."""
 
     def __init__(self) -> None:
         self._put_off: int | None = None
         self._is_held = False
+        self._first: Callable[[int], None] | None = None
         self._before: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
@@ -41,9 +43,27 @@ class Interrupts:
             self._is_held = False
             number, self._put_off = self._put_off, None
         if number is not None:
-            raise Interrupted(number)
+            self._deliver(number)
+
+    @contextmanager
+    def passing(self, first: Callable[[int], None]) -> Iterator[None]:
+        """Call `first` with the number of the first signal, which interrupts nothing then."""
+        self._first = first
+        try:
+            yield
+        finally:
+            self._first = None
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if not self._is_held or self._put_off is not None:
+        if not self._is_held:
+            self._deliver(number)
+        elif self._put_off is None:
+            self._put_off = number
+        else:
             raise Interrupted(number)
-        self._put_off = number
+
+    def _deliver(self, number: int) -> None:
+        first, self._first = self._first, None
+        if first is None:
+            raise Interrupted(number)
+        first(number)

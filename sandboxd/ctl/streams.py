@@ -11,7 +11,7 @@ import io
 import os
 import select
 import sys
-from typing import IO, Any
+from typing import Any
 
 # As they were when we were started.
 _closed: set[int] = set()
@@ -56,7 +56,7 @@ def prepare() -> None:
     """Have all three streams, so that no file of ours gets the number of a closed one."""
     if sys.__stdin__ is None:
         _fill(0, os.O_WRONLY)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
+        sys.stdin = open(0, encoding="utf-8", closefd=False)
     if sys.__stdout__ is None:
         _fill(1, os.O_RDONLY)
     if sys.__stderr__ is None:
@@ -91,8 +91,8 @@ def _fill(descriptor: int, flags: int) -> None:
         os.close(null)
 
 
-def _text(raw: io.FileIO, before: IO[str] | None, errors: str) -> io.TextIOWrapper:
-    encoding = None if before is None else before.encoding
+def _text(raw: io.FileIO, before: object, errors: str) -> io.TextIOWrapper:
+    encoding = getattr(before, "encoding", None)
     is_by_line = raw.fileno() == 2 or raw.isatty()
     return io.TextIOWrapper(
         io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=is_by_line

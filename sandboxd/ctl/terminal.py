@@ -58,7 +58,8 @@ def raw(client: Client, execution: Answer) -> Iterator[None]:
     handler = signal.signal(signal.SIGWINCH, resize)
     signal.signal(_DETACH_SIGNAL, detach)
     try:
-        tty.setraw(descriptor)
+        # What was typed before is for the program, too: not TCSAFLUSH.
+        tty.setraw(descriptor, termios.TCSADRAIN)
         yield
     finally:
         with suppress(termios.error):

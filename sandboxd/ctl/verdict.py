@@ -52,10 +52,13 @@ def verdict(execution: Execution) -> str:
     return f"{line} ({', '.join(reasons)})" if reasons else line
 
 
-def block(execution: Execution) -> list[str]:
-    """Verdict, usage and who enforced what."""
-    held = enforcement(execution["limits"], execution["enforcement"])
-    return [*summary(execution), *(table(held) if held else [])]
+def block(execution: Execution, *, is_long: bool) -> list[str]:
+    """Verdict, usage and who enforced what: in one line, or a line for each limit."""
+    limits, held = execution["limits"], execution["enforcement"]
+    rows = enforcement(limits, held)
+    if not rows:
+        return summary(execution)
+    return [*summary(execution), *(table(rows) if is_long else [holders(limits, held)])]
 
 
 def summary(execution: Execution) -> list[str]:
@@ -80,6 +83,22 @@ def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[tupl
         if value is not None and name in held
     ]
     return [("LIMIT", "VALUE", "ENFORCED BY", "HOW"), *rows] if rows else []
+
+
+def holders(limits: Mapping[str, Any], held: Mapping[str, Any]) -> str:
+    """Who holds the limits, those that the kernel does not hold by name."""
+    by: dict[str, list[str]] = {}
+    for name, value in limits.items():
+        if value is not None and name in held:
+            by.setdefault(held[name]["by"], []).append(name)
+    others = [
+        f"{', '.join(names)} by {'nobody' if who == 'none' else f'the {who}'}"
+        for who, names in by.items()
+        if who != "kernel"
+    ]
+    if not others:
+        return "limits held by the kernel"
+    return f"limits held by the kernel, but {'; '.join(others)}"
 
 
 def _usage(usage: Mapping[str, Any]) -> str:

@@ -218,12 +218,13 @@ class Engine:
         execution_id: str,
         *,
         signal: int | None,
+        group: bool,
         grace_seconds: float,
     ) -> Execution:
-        """Kill it, or send its main process a signal."""
+        """Kill it, or send its main process (or the group of that) a signal."""
         live = self._context.registry.find(caller, ref)
         return await self._executions.kill(
-            live, execution_id, signal=signal, grace_seconds=grace_seconds
+            live, execution_id, signal=signal, group=group, grace_seconds=grace_seconds
         )
 
     async def write_input(

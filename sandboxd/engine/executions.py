@@ -82,16 +82,18 @@ class Executions:
         execution_id: str,
         *,
         signal: int | None,
+        group: bool,
         grace_seconds: float,
     ) -> Execution:
-        """Kill the whole tree (signal None or 9), or send the main process a signal."""
+        """Kill the whole tree (signal None or 9), or send the main process or its group a
+        signal."""
         running = live.execution(execution_id)
         if running.shim is None or running.execution.is_finished:
             raise ExecutionFinished(
                 f"cannot kill execution {execution_id}: it is {running.execution.outcome.status}"
             )
         if signal not in (None, 9):
-            await running.shim.signal(signal)
+            await running.shim.signal(signal, group=group)
             return running.execution
         running.kill_code = running.kill_code or ErrorCode.KILLED_BY_CALLER
         await running.shim.kill(ErrorCode.KILLED_BY_CALLER, grace_seconds=grace_seconds)

@@ -63,8 +63,8 @@ class Shim(Protocol):
         """End the command; the end itself is told by `ended`."""
         ...
 
-    async def signal(self, number: int) -> None:
-        """Send a signal to the main process."""
+    async def signal(self, number: int, *, group: bool) -> None:
+        """Send a signal to the main process, or to its whole group."""
         ...
 
     def destroy(self) -> None:

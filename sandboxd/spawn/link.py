@@ -113,9 +113,9 @@ class ShimLink:
         """End the command; the end itself is told by `ended`."""
         self._packets.send({"op": "kill", "code": code.value, "grace_seconds": grace_seconds})
 
-    async def signal(self, number: int) -> None:
-        """Send a signal to the main process."""
-        self._packets.send({"op": "signal", "signal": number})
+    async def signal(self, number: int, *, group: bool) -> None:
+        """Send a signal to the main process, or to its whole group."""
+        self._packets.send({"op": "signal", "signal": number, "group": group})
 
     def destroy(self) -> None:
         """SIGKILL a shim that does not answer, and its pid namespace with it."""

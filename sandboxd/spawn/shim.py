@@ -234,7 +234,8 @@ class Shim:
                 if self._ending.kill(order["code"], grace_seconds=grace, now=time.monotonic()):
                     self._tree.signal(signal.SIGTERM)
             case "signal":
-                self._tree.signal_main(int(order["signal"]))
+                send = self._tree.signal_group if order.get("group") else self._tree.signal_main
+                send(int(order["signal"]))
             case "freeze":
                 self._ending.freeze(time.monotonic())
                 done = self._tree.freeze(timeout_seconds=1.0)

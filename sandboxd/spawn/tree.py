@@ -62,6 +62,11 @@ class Tree:
         if self.main_status is None:
             os.kill(self.main_pid, number)
 
+    def signal_group(self, number: int) -> None:
+        """The same for all of its process group: it leads a session, so the group is its own."""
+        if self.main_status is None:
+            os.killpg(self.main_pid, number)
+
     def kill(self, *, timeout_seconds: float) -> bool:
         """SIGKILL everything and reap it; whether nothing was left within the timeout."""
         self._killing = True

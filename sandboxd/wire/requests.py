@@ -224,12 +224,16 @@ class KillExecution(Request):
     """POST .../kill: end it (SIGTERM first if there is a grace), or only send a signal."""
 
     signal: q.Signal | None = None
+    group: q.Flag | None = None
+    """Send the signal to the main process's whole group, as a terminal's control-C is."""
     grace_seconds: q.GraceSeconds | None = None
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if self.signal is not None and self.grace_seconds is not None:
             raise ValueError("must not have both: with a signal nothing follows after a grace")
+        if self.group and self.signal is None:
+            raise ValueError("must have a signal for the group: without one all is killed")
         return self
 
 

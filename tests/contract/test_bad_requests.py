@@ -145,6 +145,7 @@ def test_a_large_but_allowed_input_is_taken(daemon: Daemon, sandbox: Any) -> Non
 
 
 @pytest.mark.parametrize("body", [{"signal": 0}, {"signal": 65}, {"signal": "NOPE"},
+                                  {"group": True}, {"group": 1, "signal": 2},
                                   {"signal": -9}, {"signal": True}, {"signal": [9]},
                                   {"grace_seconds": -1}, {"grace_seconds": "x"},
                                   {"nosuch": 1}])  # fmt: skip

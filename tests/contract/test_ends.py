@@ -63,6 +63,42 @@ def test_a_caller_s_kill_is_told_as_such(daemon: Daemon, sandbox: Any, body: Any
     refused(daemon.request("POST", f"{path_of(running)}/kill"), 409, "EXECUTION_FINISHED")
 
 
+@pytest.mark.parametrize(("group", "said"), [(True, "caught twice"), (False, "caught once")])
+def test_a_signal_for_the_group_reaches_its_children(
+    daemon: Daemon, sandbox: Any, group: bool, said: str
+) -> None:
+    """The parent takes it with its child, or long before that; a session of its own is left out."""
+    program = (
+        "import os, signal, sys, time\n"
+        "def caught(*_): raise InterruptedError\n"
+        "signal.signal(signal.SIGINT, caught)\n"
+        "child, other = os.fork(), 1\n"
+        "if child: other = os.fork()\n"
+        "if not other: os.setsid()\n"
+        "try:\n"
+        "    open(f'ready-{bool(child)}-{bool(other)}', 'w').close()\n"
+        "    time.sleep(300)\n"
+        "except InterruptedError: pass\n"
+        "if not child: os._exit(3)\n"
+        "if not other: os._exit(4)\n"
+        "gone = []\n"
+        "end = time.monotonic() + (60 if sys.argv[1] == 'True' else 1)\n"
+        "while not gone and time.monotonic() < end:\n"
+        "    pid, status = os.waitpid(-1, os.WNOHANG)\n"
+        "    if pid: gone.append(pid)\n"
+        "    else: time.sleep(0.01)\n"
+        "assert gone in ([], [child])\n"
+        "print('caught twice' if gone else 'caught once')\n"
+    )
+    body = {"argv": ["python3", "-c", program, str(group)], "wait": False}
+    running = daemon.ok("POST", f"/v1/sandboxes/{sandbox['id']}/executions", body)
+    names = {"ready-True-True", "ready-True-False", "ready-False-True"}
+    eventually(lambda: names <= set(daemon.execute(sandbox["id"], "ls")["stdout"].split()))
+    daemon.ok("POST", f"{path_of(running)}/kill", {"signal": "SIGINT", "group": group})
+    ended = daemon.wait(running)
+    assert (ended["status"], ended["stdout"]) == ("EXITED", f"{said}\n"), ended["stderr"]
+
+
 def test_another_signal_goes_to_the_program(daemon: Daemon, sandbox: Any) -> None:
     script = "trap 'echo got; exit 9' USR1; echo ready; while :; do sleep 0.05; done"
     running = start(daemon, sandbox, script)

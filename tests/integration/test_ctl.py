@@ -96,8 +96,11 @@ def test_a_running_daemon_is_used_and_named(daemon: Daemon) -> None:
     assert (ended.returncode, ended.stdout) == (7, b"out\n")
     said = ended.stderr.decode()
     assert said.startswith("error\nsandboxctl: exited with code 7\n")
-    for part in ("used: wall ", "memory_bytes", "256 MiB", "RLIMIT"):
+    for part in ("used: wall ", "\n  limits held by the kernel, but memory_bytes"):
         assert part in said
+    loud = ctl("run", "-v", "--memory", "256M", "--", "true", environment=named).stderr.decode()
+    for part in ("memory_bytes", "256 MiB", "ENFORCED BY", "RLIMIT"):
+        assert part in loud
     assert ctl("ls", "--ids", "--socket", daemon.socket).stdout == b""
 
 
@@ -238,22 +241,50 @@ def test_events_of_a_name_that_nobody_has_yet(daemon: Daemon) -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_kills_the_execution_and_keeps_its_output(
-    daemon: Daemon, number: signal.Signals, code: int
-) -> None:
-    argv = command("run", "--socket", daemon.socket, "--", "sh", "-c", "echo begun; sleep 300")
+CATCHING = "trap 'echo caught; exit 4' INT TERM HUP; echo begun; while :; do sleep 0.05; done"
+IGNORING = "trap '' INT TERM HUP; echo begun; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("script", "code", "output", "verdict"),
+    [
+        ("echo begun; sleep 300", None, b"begun\n", ("SIGNALED", None)),
+        (CATCHING, 4, b"begun\ncaught\n", ("EXITED", None)),
+        (IGNORING, None, b"begun\n", ("KILLED", "KILLED_BY_CALLER")),
+    ],
+)
+def test_a_signal_is_passed_on_and_a_program_that_stays_is_killed(
+    daemon: Daemon, number: signal.Signals, script: str, code: int | None, output: bytes,
+    verdict: tuple[str, str | None],
+) -> None:  # fmt: skip
     with subprocess.Popen(
-        argv, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        command("run", "--socket", daemon.socket, "--grace", "2s", "--", "sh", "-c", script),
+        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         running = await_running(daemon)
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=END_SECONDS)
-    assert (process.returncode, stdout) == (code, b"begun\n")
-    assert b"KILLED_BY_CALLER" in stderr
+    assert (process.returncode, stdout) == (128 + number if code is None else code, output)
     ended = daemon.wait(running)
-    assert (ended["status"], ended["error_code"]) == ("KILLED", "KILLED_BY_CALLER")
+    assert (ended["status"], ended["error_code"]) == verdict
+    assert (b"it did not end within 2 s: it is killed" in stderr) == (ended["status"] == "KILLED")
+
+
+def test_a_second_signal_kills_at_once(daemon: Daemon) -> None:
+    script = "trap 'echo caught' INT; echo begun; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        command("run", "-q", "--socket", daemon.socket, "--grace", "1h", "--", "sh", "-c", script),
+        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == b"caught\n"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 130
+    assert b"KILLED_BY_CALLER" in stderr
 
 
 def await_running(daemon: Daemon) -> Any:
@@ -291,7 +322,7 @@ def test_run_without_a_daemon_says_by_what_it_ran() -> None:
     ended = ctl("run", "--memory", "256M", "--cpus", "1", "--", "python3", "-c", "print(6 * 7)")
     assert (ended.returncode, ended.stdout) == (0, b"42\n")
     said = ended.stderr.decode()
-    for part in ("started a private one", "rlimit scheme: ", "exited with code 0", "ENFORCED BY"):
+    for part in ("started a private one", "rlimit scheme: ", "exited with code 0", "limits held"):
         assert part in said
     quiet = ctl("run", "--quiet", "--", "sh", "-c", "exit 9")
     assert (quiet.returncode, quiet.stderr) == (9, b"")

@@ -60,6 +60,52 @@ def test_a_shell_on_a_terminal(daemon: Daemon) -> None:
     terminal.end()
 
 
+def test_what_is_typed_before_the_program_runs_is_for_it(daemon: Daemon) -> None:
+    terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+    # Nothing of it is on the screen yet: sandboxctl itself is only starting.
+    terminal.type("echo typed a''head\r")
+    terminal.wait_for("typed ahead\r\n")
+    terminal.type("exit\r")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("verb", [["exec", "-it", "box"], ["run", "-it"]])
+def test_a_person_has_no_default_timeout(daemon: Daemon, verb: list[str]) -> None:
+    """But what the server allows at most, or what was asked for."""
+    terminal = Terminal(daemon, *verb, "--", *SHELL)
+    terminal.wait_for("$ ")
+    [running] = daemon.ok("GET", "/v1/executions?status=RUNNING")["executions"]
+    assert running["limits"]["timeout_seconds"] == 7 * 86400
+    terminal.type("exit\r")
+    assert terminal.end() == 0
+
+
+def test_a_smaller_maximum_is_what_a_person_gets() -> None:
+    settings = {"SANDBOX_TIMEOUT_SECONDS": "100", "SANDBOX_MAX_TIMEOUT_SECONDS": "1000"}
+    with running_daemon(SANDBOX_CGROUP_MODE="off", **settings) as daemon:
+        daemon.create(name="box")
+        terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+        terminal.wait_for("$ ")
+        [running] = daemon.ok("GET", "/v1/executions?status=RUNNING")["executions"]
+        assert running["limits"]["timeout_seconds"] == 1000
+        terminal.type("exit\r")
+        assert terminal.end() == 0
+        daemon.release("box")
+
+
+@pytest.mark.parametrize("given", ["to the program", "to the sandbox"])
+def test_a_timeout_that_was_given_ends_a_person_s_program_and_is_told(
+    daemon: Daemon, given: str
+) -> None:
+    daemon.create(name="brief", limits={"timeout_seconds": 3 if "sandbox" in given else 300})
+    options = ["--timeout", "3s"] if "program" in given else []
+    terminal = Terminal(daemon, "exec", "-it", *options, "brief", "--", *SHELL)
+    whose = "the sandbox's" if "sandbox" in given else "its own"
+    terminal.wait_for(f"sandboxctl: TIMED_OUT (SANDBOX_TIMEOUT, {whose} limit of 3 s)")
+    assert terminal.end() == 137
+    daemon.release("brief")
+
+
 def test_it_is_left_by_keys_and_goes_on(daemon: Daemon) -> None:
     terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
     terminal.wait_for("$ ")

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from sandboxd.client.calls import Answer
 from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect
-from sandboxd.ctl.follow import add_execution, execution_body, follow
+from sandboxd.ctl.follow import add_execution, execution_body, follow, starter
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.show import print_json
 from sandboxd.errors import InvalidRequest
@@ -39,10 +41,9 @@ def execute(arguments: argparse.Namespace) -> int:
         else:
             print(execution["id"])
         return 0
+
+    def begin(asked: dict[str, Any], wait: float) -> Answer:
+        return client.start_execution(arguments.sandbox, asked, wait_seconds=wait)
+
     with Interrupts() as interrupts:
-        return follow(
-            client,
-            lambda wait: client.start_execution(arguments.sandbox, body, wait_seconds=wait),
-            arguments,
-            interrupts,
-        )
+        return follow(client, starter(client, arguments, body, begin), arguments, interrupts)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from sandboxd.client.calls import Answer
 from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect_or_start
-from sandboxd.ctl.follow import add_execution, execution_body, follow
+from sandboxd.ctl.follow import add_execution, execution_body, follow, starter
 from sandboxd.ctl.interrupts import Interrupts
 
 
@@ -30,6 +32,8 @@ def execute(arguments: argparse.Namespace) -> int:
         Interrupts() as interrupts,
         connect_or_start(arguments, interrupts, quiet=arguments.quiet) as client,
     ):
-        return follow(
-            client, lambda wait: client.run(body, wait_seconds=wait), arguments, interrupts
-        )
+
+        def begin(asked: dict[str, Any], wait: float) -> Answer:
+            return client.run(asked, wait_seconds=wait)
+
+        return follow(client, starter(client, arguments, body, begin), arguments, interrupts)

@@ -116,7 +116,7 @@ def _single_keys() -> Iterator[None]:
     """Keys come one by one and unseen."""
     before = termios.tcgetattr(sys.stdin.fileno())
     try:
-        tty.setcbreak(sys.stdin.fileno())
+        tty.setcbreak(sys.stdin.fileno(), termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)

@@ -95,6 +95,7 @@ class FakeEngine:
         self.started = asyncio.Event()
         self.waited = asyncio.Event()
         self.followed = asyncio.Event()
+        self.signalled = asyncio.Event()
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.fails: Exception | None = None
@@ -324,6 +325,7 @@ class FakeEngine:
         execution_id: str,
         *,
         signal: int | None,
+        group: bool,
         grace_seconds: float,
     ) -> Execution:
         self._fail()
@@ -331,6 +333,7 @@ class FakeEngine:
         if execution.is_finished:
             raise ExecutionFinished("cannot kill the execution: it has ended")
         self.requests.append((signal, grace_seconds))
+        self.signalled.set()
         if signal is None:
             outcome = Outcome(ExecutionStatus.KILLED, ErrorCode.KILLED_BY_CALLER)
             self.finish(execution, outcome)

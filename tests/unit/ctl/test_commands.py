@@ -63,9 +63,14 @@ async def test_run_prints_output_then_verdict_usage_and_who_enforced_what() -> N
         ended = await ctl(server, "run", "--memory", "256M", "--env", "A=b", "--", "prog", "-x")
         assert (ended.code, ended.stdout) == (0, b"a\xff\0b")
         assert ended.stderr.startswith("error\nsandboxctl: exited with code 0\n")
-        for part in ("used: wall 1.00 s", "memory_bytes", "256 MiB", "kernel", "memory.max"):
+        weak = "io_read_bytes_per_second by nobody"
+        for part in ("used: wall 1.00 s", f"\n  limits held by the kernel, but {weak}"):
             assert part in ended.stderr
-        sandbox, execution = server.engine.requests
+        assert "memory.max" not in ended.stderr
+        loud = await ctl(server, "run", "-v", "--memory", "256M", "--", "prog")
+        for part in ("memory_bytes", "256 MiB", "kernel", "memory.max"):
+            assert part in loud.stderr
+        sandbox, execution = server.engine.requests[:2]
         assert sandbox.limits.memory_bytes == 256 << 20  # type: ignore[attr-defined]
         assert execution.command.argv == ("prog", "-x")  # type: ignore[attr-defined]
         assert execution.command.env == {"A": "b"}  # type: ignore[attr-defined]
@@ -176,17 +181,25 @@ async def test_a_killed_execution_is_137_with_the_reason_even_when_quiet() -> No
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-async def test_a_signal_kills_the_execution(number: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_signal_is_passed_on_and_then_kills_the_execution(
+    number: signal.Signals, code: int, count: int
+) -> None:
     async with served() as server:
         server.engine.hold.clear()
-        process = await start(server, "run", "--", "prog")
-        await server.engine.started.wait()
-        process.send_signal(number)
+        grace = "0.1s" if count == 1 else "1h"
+        process = await start(server, "run", "--grace", grace, "--", "prog")
+        await server.engine.followed.wait()
+        for _ in range(count):
+            process.send_signal(number)
+            # A program of the fake's ends by a kill alone.
+            await server.engine.signalled.wait()
         stdout, stderr = await process.communicate()
         [execution] = server.engine.executions.values()
         assert execution.outcome.error_code == "KILLED_BY_CALLER"
         assert (process.returncode, stdout) == (code, b"out\n")
         assert b"KILLED" in stderr
+        assert server.engine.requests[2:] == [(number, 0.0), (None, 0.0)]
 
 
 async def test_an_argument_that_no_json_can_carry_is_refused() -> None:

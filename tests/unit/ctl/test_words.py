@@ -109,12 +109,35 @@ def test_the_verdict_names_the_reason(fields: dict[str, Any], line: str) -> None
 
 def test_the_block_says_unknown_and_never_zero_for_it() -> None:
     usage = {**execution()["usage"], "wall_seconds": 1.5, "memory_peak_bytes": 3 << 20}
-    block = "\n".join(verdict.block(execution(usage=usage, stdout_truncated=True, stdout_bytes=9)))
+    ended = execution(usage=usage, stdout_truncated=True, stdout_bytes=9)
+    block = "\n".join(verdict.block(ended, is_long=True))
     assert "wall 1.50 s" in block
     assert "memory peak 3 MiB" in block
     assert "pids peak unknown" in block
     assert "stdout: cut off after 9 bytes" in block
     assert "memory_bytes  256 MiB  kernel       memory.max" in block
+
+
+@pytest.mark.parametrize(
+    ("by", "line"),
+    [
+        ({"memory_bytes": "kernel", "pids": "kernel", "cpu_seconds": "none"},
+         "limits held by the kernel"),
+        ({"memory_bytes": "supervisor", "pids": "kernel"},
+         "limits held by the kernel, but memory_bytes by the supervisor"),
+        ({"memory_bytes": "supervisor", "pids": "none"},
+         "limits held by the kernel, but memory_bytes by the supervisor; pids by nobody"),
+    ],
+)  # fmt: skip
+def test_one_line_says_which_limits_the_kernel_does_not_hold(by: dict[str, str], line: str) -> None:
+    held = {name: {"by": who, "detail": "how"} for name, who in by.items()}
+    assert verdict.block(execution(enforcement=held), is_long=False)[-1] == line
+
+
+def test_nothing_is_said_of_limits_where_there_are_none() -> None:
+    lines = verdict.block(execution(enforcement={}), is_long=False)
+    assert lines == verdict.block(execution(enforcement={}), is_long=True)
+    assert len(lines) == 2
 
 
 def test_a_table_prints_nothing_that_a_terminal_obeys() -> None:

@@ -61,8 +61,8 @@ class FakeShim:
     async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
         self.finish(reason="killed", kill_code=code.value, wait_status=9)
 
-    async def signal(self, number: int) -> None:
-        self.orders.append(f"signal {number}")
+    async def signal(self, number: int, *, group: bool) -> None:
+        self.orders.append(f"signal {number} to the group" if group else f"signal {number}")
 
     def destroy(self) -> None:
         self.orders.append("destroy")
