@@ -21,35 +21,55 @@ class Unwritable(OSError):
     """Raised when standard output takes no more, and not since its reader has gone."""
 
 
-class _Stream(io.FileIO):
-    """A descriptor that somebody else may have made non-blocking: then a full one is waited for."""
+class _Stream(io.BufferedWriter):
+    """A descriptor that somebody else may have made non-blocking: then a full one is waited for.
+
+    Its raw file is C's alone: a signal's exception between a write and its account would have the
+    same bytes written again.
+    """
 
     def write(self, data: Any, /) -> int:
-        while (written := super().write(data)) is None:
-            select.select([], [self], [])
-        return written
+        """Into the buffer, or further where that is full."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while True:
+            try:
+                return done + super().write(view[done:])
+            except BlockingIOError as exc:
+                done += exc.characters_written
+                select.select([], [self.fileno()], [])
+            except OSError as exc:
+                self._fail(exc)
+                return len(view)
+
+    def flush(self) -> None:
+        """All of the buffer."""
+        while True:
+            try:
+                return super().flush()
+            except BlockingIOError:
+                select.select([], [self.fileno()], [])
+            except OSError as exc:
+                return self._fail(exc)
+
+    def _fail(self, exc: OSError) -> None:
+        raise NotImplementedError
 
 
 class _Output(_Stream):
     """Standard output. Raises BrokenPipeError or Unwritable."""
 
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as exc:
-            raise Unwritable(exc.errno, exc.strerror) from exc
+    def _fail(self, exc: OSError) -> None:
+        if isinstance(exc, BrokenPipeError):
+            raise exc
+        raise Unwritable(exc.errno, exc.strerror) from exc
 
 
 class _Words(_Stream):
     """Standard error: what cannot be said is not."""
 
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
+    def _fail(self, exc: OSError) -> None:
+        give_up(self.fileno())
 
 
 def prepare() -> None:
@@ -63,11 +83,11 @@ def prepare() -> None:
         _fill(2, os.O_RDONLY)
     # What others have named must not end a list that this locale cannot encode.
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _text(_Output(1, "w", closefd=False), sys.__stdout__, "replace")
+        sys.stdout = _text(_Output(_raw(1)), sys.__stdout__, "replace")
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(_Words(2, "w", closefd=False), sys.__stderr__, "backslashreplace")
+        sys.stderr = _text(_Words(_raw(2)), sys.__stderr__, "backslashreplace")
 
 
 def was_closed(descriptor: int) -> bool:
@@ -77,8 +97,13 @@ def was_closed(descriptor: int) -> bool:
 
 def give_up_output() -> None:
     """Whatever is still in stdout's buffer, and comes later, goes nowhere."""
+    give_up(sys.stdout.fileno())
+
+
+def give_up(descriptor: int) -> None:
+    """The same for a descriptor."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, descriptor)
     os.close(null)
 
 
@@ -91,9 +116,11 @@ def _fill(descriptor: int, flags: int) -> None:
         os.close(null)
 
 
-def _text(raw: io.FileIO, before: object, errors: str) -> io.TextIOWrapper:
+def _raw(descriptor: int) -> io.FileIO:
+    return io.FileIO(descriptor, "w", closefd=False)
+
+
+def _text(target: _Stream, before: object, errors: str) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", None)
-    is_by_line = raw.fileno() == 2 or raw.isatty()
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=is_by_line
-    )
+    is_by_line = target.fileno() == 2 or target.isatty()
+    return io.TextIOWrapper(target, encoding=encoding, errors=errors, line_buffering=is_by_line)

@@ -152,3 +152,19 @@ def test_closed_standard_input_is_refused_where_it_is_to_be_passed_on(daemon: Da
     ended = ctl(daemon, "exec -i box -- cat", "<&-")
     assert ended.returncode == REFUSED
     assert b"cannot pass standard input on: it is closed" in ended.stderr
+
+
+def test_a_pipe_that_does_not_block_is_waited_for(daemon: Daemon) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    program = [sys.executable, "-P", "-m", "sandboxd.ctl.main", "exec", "-q", "box", "--"]
+    with subprocess.Popen(
+        [*program, "sh", "-c", "yes | head -c 3000000; yes | head -c 300000 >&2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
+        stdin=subprocess.DEVNULL, stdout=writing, stderr=writing,
+    ) as process:  # fmt: skip
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            data = pipe.read()
+        assert process.wait(END_SECONDS) == 0
+    assert data == b"y\n" * 1650000
