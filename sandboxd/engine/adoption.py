@@ -20,7 +20,6 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
 )
-from sandboxd.outcome import lost
 from sandboxd.ports.launch import Shim
 
 _log = logging.getLogger(__name__)
@@ -106,7 +105,8 @@ class Adoption:
             live.executions[execution.id] = _ended(execution)
             return
         directory = context.workspaces.record_directory(live.sandbox.id, execution.id)
-        running = LiveExecution(execution)
+        # A release that the earlier daemon began has ordered its end.
+        running = LiveExecution(execution, kill_code=live.sandbox.release_code)
         shim = await context.launcher.attach(live.sandbox.id, execution.id, directory)
         if execution.outcome.status is ExecutionStatus.PENDING:
             started_at = await self._started_at(shim, directory)
@@ -123,12 +123,7 @@ class Adoption:
             self._executions.watch(live, running)
             _log.info("Adopted execution %s of sandbox %s", execution.id, live.sandbox.id)
             return
-        facts = context.launcher.read_record(directory)
-        outcome = lost() if facts is None else self._executions.judge(running, facts)
-        self._executions.finish(running, outcome, facts)
-        await self._executions.keep(execution)
-        context.life.ended(live.sandbox, execution)
-        running.conclude()
+        await self._executions.conclude(live, running, context.launcher.read_record(directory))
         await self._collect(live, execution)
         running.collected.set()
 

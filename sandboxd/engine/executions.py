@@ -104,7 +104,32 @@ class Executions:
             await wait_finished(running, _GONE_SECONDS)
         return running.execution
 
-    def finish(self, running: LiveExecution, outcome: Outcome, facts: Facts | None) -> None:
+    async def conclude(
+        self, live: LiveSandbox, running: LiveExecution, facts: Facts | None
+    ) -> None:
+        """Judge an end, keep it and tell it: the same for one that was watched and for one that is
+        found at start. facts: None where the shim left no record."""
+        if facts is None:
+            _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
+            outcome = _unseen(running)
+        else:
+            outcome = await name_full_disk(self._context, live.sandbox, _judge(running, facts))
+        if running.shim is not None:
+            # Its process is one of the sandbox's until it is gone, and the next command may come at
+            # once. One that cannot be killed keeps its shim (D state): the record is the end.
+            await running.shim.gone(timeout_seconds=_GONE_SECONDS)
+        self._finish(running, outcome, facts)
+        live.touch(self._context.clock)
+        try:
+            await self.keep(running.execution)
+            if live.sandbox.idle_timeout_seconds is not None:
+                # The next daemon has to know since when it is idle.
+                await self._save_sandbox(live.sandbox)
+        finally:
+            self._context.life.ended(live.sandbox, running.execution)
+            running.conclude()
+
+    def _finish(self, running: LiveExecution, outcome: Outcome, facts: Facts | None) -> None:
         """Put the end into the record."""
         execution = running.execution
         execution.outcome = outcome
@@ -125,14 +150,6 @@ class Executions:
         execution.command = replace(execution.command, env={})
         running.shim = None
         execution.finished_monotonic = self._context.clock.monotonic()
-
-    def judge(self, running: LiveExecution, facts: Facts) -> Outcome:
-        """The verdict on an execution that left a record."""
-        return decide(
-            facts,
-            own_limits=running.execution.own_limits,
-            cpu_limit_seconds=running.execution.limits.cpu_seconds,
-        )
 
     # -- private
 
@@ -237,25 +254,7 @@ class Executions:
         shim = running.shim
         if shim is None:
             return
-        facts = await shim.ended()
-        if facts is None:
-            _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
-            outcome = _unseen(running)
-        else:
-            outcome = await name_full_disk(self._context, live.sandbox, self.judge(running, facts))
-        # Its process is one of the sandbox's until it is gone, and the next command may come at
-        # once. One that cannot be killed keeps its shim (D state): the record is the end.
-        await shim.gone(timeout_seconds=_GONE_SECONDS)
-        self.finish(running, outcome, facts)
-        live.touch(self._context.clock)
-        try:
-            await self.keep(running.execution)
-            if live.sandbox.idle_timeout_seconds is not None:
-                # The next daemon has to know since when it is idle.
-                await self._save_sandbox(live.sandbox)
-        finally:
-            self._context.life.ended(live.sandbox, running.execution)
-            running.conclude()
+        await self.conclude(live, running, await shim.ended())
         try:
             await self._context.scheme.collect(live.sandbox, running.execution)
         finally:
@@ -275,6 +274,15 @@ class Executions:
             await self._context.store.save_execution(execution)
         except SandboxdError as exc:
             _log.error("Cannot keep the record of execution %s: %s", execution.id, exc)
+
+
+def _judge(running: LiveExecution, facts: Facts) -> Outcome:
+    """The verdict on an execution that left a record, by the record alone."""
+    return decide(
+        facts,
+        own_limits=running.execution.own_limits,
+        cpu_limit_seconds=running.execution.limits.cpu_seconds,
+    )
 
 
 def _unseen(running: LiveExecution) -> Outcome:

@@ -111,7 +111,7 @@ async def test_a_writer_takes_what_is_left_and_no_more() -> None:
 async def test_nothing_is_counted_where_the_kernel_holds() -> None:
     world = World()
     async with running(world) as (_, keeper, live):
-        keeper._context.workspaces.is_held_disk = True  # type: ignore[attr-defined]
+        world.disk_held = True
         await keeper.pass_once()
         await keeper.taker(live)(1 << 50)
         assert counts(world) == 0
@@ -133,8 +133,8 @@ async def test_a_full_quota_is_named_for_what_failed(
     used: int, exit_code: int, code: ErrorCode | None
 ) -> None:
     world = World()
-    async with running(world) as (engine, keeper, live):
-        keeper._context.workspaces.is_held_disk = True  # type: ignore[attr-defined]
+    async with running(world) as (engine, _, live):
+        world.disk_held = True
         world.disk_used = used
         [execution] = engine.list_executions(ME)
         world.shims[execution.id].finish(wait_status=exit_code << 8)

@@ -62,7 +62,7 @@ async def test_an_execution_whose_watcher_broke_still_ends(
         box = await engine.create_sandbox(ME, SandboxRequest())
         execution = await engine.start_execution(ME, box.id, RUN)
         with monkeypatch.context() as broken:
-            broken.setattr(Executions, "judge", None)
+            broken.setattr(Executions, "conclude", None)
             world.shims[execution.id].finish(wait_status=3 << 8)
             watcher = context.registry.find(ME, box.id).execution(execution.id).watcher
             assert watcher is not None

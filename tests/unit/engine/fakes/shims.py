@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -101,11 +102,14 @@ class FakeShim:
         size: int = 0,
     ) -> None:
         """Let it end."""
+        streams = (OutputSummary(size), OutputSummary())
+        self.leave(Facts(reason, kill_code, wait_status, 1.0, 0.0, True, 0, 0.0, 0.0, streams))
+
+    def leave(self, facts: Facts) -> None:
+        """Let it end with this record, unless it has ended."""
         if not self.end.done():
-            streams = (OutputSummary(size), OutputSummary())
-            self.end.set_result(
-                Facts(reason, kill_code, wait_status, 1.0, 0.0, True, 0, 0.0, 0.0, streams)
-            )
+            self.world.records[self.name] = facts
+            self.end.set_result(facts)
 
     def die(self) -> None:
         """Let it end without a record."""
@@ -128,10 +132,11 @@ class FakeLauncher:
     async def attach(
         self, sandbox_id: str, execution_id: str, record_directory: str
     ) -> Shim | None:
-        return self._world.shims.get(execution_id)
+        shim = self._world.shims.get(execution_id)
+        return None if shim is None or shim.end.done() else shim
 
     def read_record(self, record_directory: str) -> Facts | None:
-        return None
+        return self._world.records.get(os.path.basename(record_directory))
 
     async def upkeep(self) -> None:
         self._world.call("launcher_upkeep")

@@ -47,10 +47,8 @@ class FakeWorkspaces:
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_workspaces")
 
-    is_held_disk = False
-
     def holds_disk(self, sandbox_id: str) -> bool:
-        return self.is_held_disk
+        return self._world.disk_held
 
     def has_own_disk(self, sandbox_id: str) -> bool:
         return False

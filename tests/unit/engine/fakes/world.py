@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sandboxd.model import SandboxUsage
+from sandboxd.outcome import Facts
 from tests.unit.values import NOW
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ class World:
         self.breaks: str | None = None
         self.stuck_uids: set[int] = set()
         self.shims: dict[str, FakeShim] = {}
+        self.records: dict[str, Facts] = {}
         self.seconds = 1000.0
         self.memory_used: int | None = None
         self.full = False
         self.usage = SandboxUsage()
         self.disk_limits: dict[int, int] = {}
         self.disk_used = 0
+        self.disk_held = False
         self.disk_growth = 0
         self.disk_seconds = 0.0
 
