@@ -116,6 +116,8 @@ class Config(BaseModel):
     socket_group: str | None = None
     """Who may connect to a socket that the daemon makes itself; None: the admin group."""
     log_arguments: _Flag = False
+    log_level: Literal["debug", "info", "warning"] = "info"
+    """debug: every request and every start of an execution as well."""
     max_executions: _Count = 64
     max_sandboxes_per_caller: _Count | None = None
     max_memory_bytes_per_caller: _Bytes | None = None

@@ -85,6 +85,7 @@ def main() -> None:
         # By the environment's name already, since a setting beside it may be refused.
         with _ready_file(os.environ.get("SANDBOX_READY_FILE") or None):
             settings = config.load(arguments.config, os.environ)
+            journal.set_level(settings.log_level)
             for text in config.unknown(os.environ):
                 _log.warning("Ignored: %s", text)
             with _ready_file(settings.ready_file):

@@ -12,9 +12,11 @@ import os
 import socket
 import struct
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from sandboxd.logs import ASKED, FIELDS
+from sandboxd.logs import ASKED, FIELDS, one_line
 
 SOCKET = "/run/systemd/journal/socket"
 # A datagram has to fit into the socket's buffer, 208 KiB by default (net.core.wmem_default).
@@ -30,8 +32,13 @@ def set_up(environment: Mapping[str, str]) -> None:
     handler: logging.Handler = logging.StreamHandler()
     if stderr_is_journal(environment.get("JOURNAL_STREAM", "")) and os.path.exists(SOCKET):
         handler = JournalHandler(SOCKET)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def set_level(name: str) -> None:
+    """Tell more or less from now on. Libraries' own lines stay from `info` on."""
+    logging.getLogger("sandboxd").setLevel(name.upper())
 
 
 def stderr_is_journal(stream: str) -> bool:
@@ -41,6 +48,19 @@ def stderr_is_journal(stream: str) -> bool:
     except OSError:
         return False
     return stream == f"{status.st_dev}:{status.st_ino}"
+
+
+class LineFormatter(logging.Formatter):
+    """One line for each message, whatever strangers wrote into it; a traceback is set in by two
+    blanks, so that none of its lines is taken for a message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """See logging.Formatter."""
+        return textwrap.indent(super().formatException(ei), "  ", lambda line: True)
 
 
 class JournalHandler(logging.Handler):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that go with a log line: who asked, and what it is about.
+"""Facts that go with a log line: who asked, and what it is about; and what may be in its text.
 
 sandboxd/journal.py makes fields of them that `journalctl SANDBOX_ID=...` finds.
 """
@@ -28,6 +28,14 @@ class Asked:
 
 # Background work keeps that of the request that began it.
 ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+def one_line(text: str) -> str:
+    """What a stranger wrote, as a part of one line: no character of it ends the line or moves the
+    cursor of a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def about(**fields: Any) -> dict[str, dict[str, Any]]:

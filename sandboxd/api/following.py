@@ -108,7 +108,7 @@ async def whole_or_broken(
         if not response.prepared:
             raise
         if isinstance(exc, SandboxdError | TimeoutError | OutputLost):
-            logger.info("broke off an output (request %s): %r", call.request_id, exc)
+            logger.debug("broke off an output (request %s): %r", call.request_id, exc)
         else:
             logger.exception("cannot send the rest of an output (request %s)", call.request_id)
         if call.request.transport is not None:

@@ -138,7 +138,7 @@ def broken_request(status: int, message: str | None) -> web.Response:
     """The answer to bytes that are not HTTP; the connection ends with it."""
     cause = (message or "not HTTP/1.1").partition("\n")[0].strip().rstrip(":.") or "not HTTP/1.1"
     request_id = new_id()
-    logger.info("refused a broken request (request %s): %s", request_id, cause)
+    logger.debug("refused a broken request (request %s): %s", request_id, cause)
     error: errors.SandboxdError
     if status >= 500:
         error = errors.InternalError("cannot serve the request: internal error")

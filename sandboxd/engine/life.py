@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of every step in a life: an event for those who follow, an audit line for the journal."""
+"""Tells of every step in a life: an event for those who follow, an audit line for the journal.
+
+At level info an execution has one line, of its end; that it started is at debug.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import logging
 import shlex
 from dataclasses import dataclass, field
 
+from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS, Allowance, Told
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.history import History
-from sandboxd.logs import ASKED, about
+from sandboxd.logs import ASKED, about, one_line
 from sandboxd.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
 from sandboxd.ports.host import Clock
 
@@ -42,6 +46,7 @@ class Life:
     def __init__(self, clock: Clock, *, logs_arguments: bool = False) -> None:
         self._clock = clock
         self._logs_arguments = logs_arguments
+        self._allowance = Allowance(clock)
         self.events = Events()
         self.counters = Counters()
         self.history = History(clock)
@@ -54,7 +59,8 @@ class Life:
             self.counters.sandboxes_released += 1
         self.events.publish(self._event(kind, sandbox, reason))
         why = "" if reason is None else f" ({reason})"
-        _log.info(
+        self._log(
+            sandbox,
             "%s sandbox %s of uid %d%s%s", _VERBS[kind], sandbox.id, sandbox.owner_uid, why,
             _asking(),
             extra=about(
@@ -69,12 +75,9 @@ class Life:
         self.history.started(sandbox.owner_uid, execution)
         kind = EventType.EXECUTION_STARTED
         self.events.publish(self._event(kind, sandbox, execution=execution))
-        what = ""
-        if self._logs_arguments:
-            what = f": {shlex.join(execution.command.argv)[:_MAX_LOGGED_CHARACTERS]}"
-        _log.info(
-            "Started execution %s of sandbox %s%s%s", execution.id, sandbox.id, _asking(), what,
-            extra=_about_execution(kind, sandbox, execution),
+        _log.debug(
+            "Started execution %s of sandbox %s%s%s", execution.id, sandbox.id, _asking(),
+            self._arguments(execution), extra=_about_execution(kind, sandbox, execution),
         )  # fmt: skip
 
     def ended(self, sandbox: Sandbox, execution: Execution) -> None:
@@ -92,11 +95,32 @@ class Life:
         facts = [
             str(fact) for fact in (outcome.error_code, owner, number, code) if fact is not None
         ]
-        _log.info(
-            "Execution %s of sandbox %s ended as %s%s", execution.id, sandbox.id, outcome.status,
-            f" ({', '.join(facts)})" if facts else "",
-            extra=_about_execution(kind, sandbox, execution),
+        self._log(
+            sandbox,
+            "Execution %s of sandbox %s ended as %s%s%s%s", execution.id, sandbox.id,
+            outcome.status, f" ({', '.join(facts)})" if facts else "", _asking(),
+            self._arguments(execution), extra=_about_execution(kind, sandbox, execution),
         )  # fmt: skip
+
+    def _log(
+        self, sandbox: Sandbox, text: str, *values: object, extra: dict[str, dict[str, object]]
+    ) -> None:
+        """An audit line, within what its owner may have of them."""
+        told = self._allowance.take(sandbox.owner_uid)
+        if told is not Told.NO:
+            _log.info(text, *values, extra=extra)
+        if told is Told.LAST:
+            _log.warning(
+                "Steps of uid %d are told no more for up to %g seconds: they are more than %d",
+                sandbox.owner_uid, WINDOW_SECONDS, MOST_LINES,
+                extra=about(OWNER_UID=sandbox.owner_uid),
+            )  # fmt: skip
+
+    def _arguments(self, execution: Execution) -> str:
+        """For the end of a line."""
+        if not self._logs_arguments:
+            return ""
+        return f": {one_line(shlex.join(execution.command.argv))[:_MAX_LOGGED_CHARACTERS]}"
 
     def _event(
         self,

@@ -19,7 +19,9 @@ SECRET = "not-for-the-journal"
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """A daemon whose stderr is the journal."""
-    running = Daemon(SANDBOX_CGROUP_MODE="required", SANDBOX_MEMORY_LIMIT_BYTES="64M")
+    running = Daemon(
+        SANDBOX_CGROUP_MODE="required", SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_LOG_LEVEL="debug"
+    )
     running.start(prefix=("systemd-cat", "--identifier=sandboxd-test"))
     yield running
     running.close()

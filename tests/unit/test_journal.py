@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,3 +101,32 @@ def test_it_knows_its_own_stderr() -> None:
     assert journal.stderr_is_journal(f"{status.st_dev}:{status.st_ino}")
     for other in ("", f"{status.st_dev}:{status.st_ino + 1}", "x"):
         assert not journal.stderr_is_journal(other)
+
+
+def test_a_line_of_text_is_one_line_whatever_is_in_it() -> None:
+    formatter = journal.LineFormatter("%(levelname)s %(name)s: %(message)s")
+    try:
+        raise ValueError("x\nINFO sandboxd: forged")
+    except ValueError:
+        raised = sys.exc_info()
+    record = logging.LogRecord(
+        "sandboxd", logging.ERROR, "", 0, "cannot %s", ("x\nINFO sandboxd: forged\x1b[2J",), raised
+    )
+    first, *others = formatter.format(record).split("\n")
+    assert first == "ERROR sandboxd: cannot x\\nINFO sandboxd: forged\\x1b[2J"
+    assert others
+    assert all(line.startswith("  ") for line in others)
+
+
+@pytest.mark.parametrize(("name", "told"), [("debug", "di"), ("info", "i"), ("warning", "")])
+def test_a_level_is_ours_alone(
+    name: str, told: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = logging.getLogger("sandboxd")
+    monkeypatch.setattr(ours, "level", ours.level)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+    journal.set_level(name)
+    logging.getLogger("sandboxd.api").debug("d")
+    logging.getLogger("sandboxd.api").info("i")
+    logging.getLogger("aiohttp").debug("x")
+    assert "".join(record.getMessage() for record in caplog.records) == told

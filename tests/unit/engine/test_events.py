@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
+from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS
 from sandboxd.engine.events import Event, Events
+from sandboxd.engine.life import Life
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
 from sandboxd.logs import ASKED, FIELDS, Asked
 from sandboxd.model import Caller, Command, EventType, LimitChanges, SandboxState
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
-from tests.unit.values import NOW
+from tests.unit.values import NOW, a_sandbox
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 OTHER = Caller(1001, 1001, 1, is_admin=False)
@@ -125,13 +128,51 @@ async def test_each_step_leaves_an_audit_line(
         if record.name == "sandboxd.engine.life"
     ]
     assert [fields["EVENT"] for _, fields in lines] == [
-        "sandbox.created", "execution.started", "execution.ended", "sandbox.releasing",
-        "sandbox.released",
+        "sandbox.created", "execution.ended", "sandbox.releasing", "sandbox.released",
     ]  # fmt: skip
     for text, fields in lines:
         assert fields["SANDBOX_ID"] == sandbox.id
-        assert ("a secret" in text) == (logs_arguments and fields["EVENT"] == "execution.started")
+        assert ("a secret" in text) == (logs_arguments and fields["EVENT"] == "execution.ended")
         assert "a secret" not in str(fields)
     assert "asked by uid 1000, pid 4242, request rrrrrrrrrrrr" in lines[0][0]
-    assert lines[2][1]["EXECUTION_ID"] == execution.id
-    assert lines[2][1]["VERDICT"] == execution.outcome.status
+    assert "asked by uid 1000, pid 4242, request rrrrrrrrrrrr" in lines[1][0]
+    assert lines[1][1]["EXECUTION_ID"] == execution.id
+    assert lines[1][1]["VERDICT"] == execution.outcome.status
+
+
+async def test_arguments_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    world = World()
+    engine, context = make_engine(world)
+    context.life._logs_arguments = True
+    forged = "x\nINFO sandboxd: Released sandbox y\r\x1b[2J\u2028\udc80"
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        request = ExecutionRequest(Command(("prog", forged)))
+        execution = await engine.start_execution(ME, sandbox.id, request)
+        world.shims[execution.id].finish()
+        await engine.wait_execution(ME, sandbox.id, execution.id, None)
+        await engine.release_sandbox(ME, sandbox.id)
+    told = [record.getMessage() for record in caplog.records if "prog" in record.getMessage()]
+    assert [text.split()[0] for text in told] == ["Started", "Execution"]
+    assert all(text.isprintable() and "x\\nINFO" in text for text in told)
+
+
+def test_who_makes_thousands_of_steps_pushes_out_nobody_elses_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    world = World()
+    life = Life(world)
+    loud, quiet = (replace(a_sandbox(), owner_uid=uid) for uid in (1000, 1001))
+    for _ in range(MOST_LINES + 500):
+        life.sandbox(EventType.SANDBOX_CHANGED, loud)
+    assert len(caplog.records) == MOST_LINES + 1
+    assert "uid 1000 are told no more" in caplog.records[-1].getMessage()
+    caplog.clear()
+    life.sandbox(EventType.SANDBOX_CHANGED, quiet)
+    life.sandbox(EventType.SANDBOX_CHANGED, loud)
+    assert ["uid 1001" in record.getMessage() for record in caplog.records] == [True]
+    world.seconds += WINDOW_SECONDS
+    life.sandbox(EventType.SANDBOX_CHANGED, loud)
+    assert "uid 1000" in caplog.records[-1].getMessage()

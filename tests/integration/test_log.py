@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon writes by itself: one line for an execution, none for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness import Daemon, running_daemon
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon that logs arguments, on plain text."""
+    with running_daemon(SANDBOX_CGROUP_MODE="off", SANDBOX_LOG_ARGUMENTS="true") as running:
+        yield running
+
+
+def test_requests_push_out_nobodys_lines(daemon: Daemon) -> None:
+    made = daemon.create()
+    before = len(daemon.log.read_text().splitlines())
+    for _ in range(50):
+        assert daemon.request("GET", "/v1/sandboxes/nosuch").status == 404
+        assert daemon.request("POST", "/v1/sandboxes", {"nosuch": 1}).status == 400
+        assert daemon.request("PATCH", "/v1/nosuch", {}).status == 404
+        daemon.ok("GET", f"/v1/sandboxes/{made['id']}")
+    assert len(daemon.log.read_text().splitlines()) == before
+
+
+def test_an_execution_is_one_line_whatever_its_arguments(daemon: Daemon) -> None:
+    made = daemon.create()
+    before = len(daemon.log.read_text().splitlines())
+    forged = "\nINFO sandboxd.engine.life: Released sandbox x\r\x1b[2J"
+    for argv in (["true", forged], ["false"], ["true"]):
+        daemon.execute(made["id"], argv)
+    lines = daemon.log.read_text().splitlines()[before:]
+    assert [line.split()[2] for line in lines] == ["Execution"] * 3
+    assert all(f"of sandbox {made['id']} ended as EXITED" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
+    assert r"\nINFO sandboxd.engine.life: Released" in lines[0]
