@@ -26,6 +26,7 @@ from sandboxd.policy import (
     Budget,
     CallerQuota,
     LimitPolicy,
+    TaskBudget,
 )
 from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
 
@@ -148,18 +149,24 @@ class Config(BaseModel):
             executions=self.max_executions_per_caller,
         )
 
-    def limit_policy(self, budget: Budget) -> LimitPolicy:
-        """Defaults and maxima. Raises ConfigError when the default memory does not fit."""
+    def limit_policy(self, budget: Budget, tasks: TaskBudget) -> LimitPolicy:
+        """Defaults and maxima. Raises ConfigError when a default does not fit the host."""
         memory = budget.default_memory(self.memory_limit_bytes)
         if memory < MIN_MEMORY_BYTES:
             raise ConfigError(
                 f"cannot start: a default memory limit of {memory} bytes is too small",
                 hint=f"set SANDBOX_MEMORY_LIMIT_BYTES to at least {MIN_MEMORY_BYTES}",
             )
+        if self.pids_limit > tasks.largest and "pids_limit" in self.model_fields_set:
+            raise ConfigError(
+                f"cannot start: a default of {self.pids_limit} pids is more than the "
+                f"{tasks.largest} that one sandbox may have here ({tasks.source})",
+                hint="lower SANDBOX_PIDS_LIMIT, or raise what the host may have",
+            )
         defaults = Limits(
             memory_bytes=memory,
             cpus=self.cpu_quota,
-            pids=self.pids_limit,
+            pids=min(self.pids_limit, tasks.largest),
             io_read_bytes_per_second=self.io_read_bytes_per_second,
             io_write_bytes_per_second=self.io_write_bytes_per_second,
             disk_bytes=self.disk_limit_bytes,
@@ -171,6 +178,7 @@ class Config(BaseModel):
         )
         names = LimitPolicy.names()
         maxima = {name: getattr(self, f"max_{name}") for name in names}
+        maxima["pids"] = min(tasks.largest, self.max_pids or tasks.largest)
         return LimitPolicy(defaults, {k: v for k, v in maxima.items() if v is not None})
 
 

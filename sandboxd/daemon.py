@@ -47,8 +47,9 @@ from sandboxd.levels import Findings, Lack, Offers, offers
 from sandboxd.model import SchemeName
 from sandboxd.names import UnitNames
 from sandboxd.past import DiskPast
-from sandboxd.policy import Budget, LimitPolicy
+from sandboxd.policy import Budget, LimitPolicy, TaskBudget
 from sandboxd.schemes.choose import Chosen, Wanted, choose
+from sandboxd.schemes.helpers import has_systemd
 from sandboxd.spawn.client import MAX_RUNTIME_PATH
 from sandboxd.store import DiskStore
 from sandboxd.systemd import notify
@@ -157,7 +158,10 @@ class _Daemon:
             instance_id = instance.instance_id(self._state)
             bound = host.memory_bound()
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
-            policy = self._settings.limit_policy(budget)
+            # Where systemd runs, commands are never below our own unit.
+            room = host.tasks_bound(own=not has_systemd())
+            task_budget = TaskBudget(room.count, room.source)
+            policy = self._settings.limit_policy(budget, task_budget)
             clock = SystemClock()
             directories = Directories(
                 self._state,
@@ -167,7 +171,7 @@ class _Daemon:
             )
             directories.open()
             cleanup.callback(directories.close)
-            chosen = await choose(self._wanted(instance_id, budget))
+            chosen = await choose(self._wanted(instance_id, budget, task_budget))
             cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
             await directories.use(chosen.builders, chosen.disks)
             tasks = Tasks()
@@ -182,7 +186,7 @@ class _Daemon:
                 uids=self._uids(instance_id),
                 store=DiskStore(self._state, clock),
                 past=DiskPast(self._state, kept=KEPT_INTERVALS),
-                registry=Registry(budget, self._settings.caller_quota()),
+                registry=Registry(budget, task_budget, self._settings.caller_quota()),
                 tasks=tasks,
                 life=Life(clock, logs_arguments=self._settings.log_arguments),
             )
@@ -262,7 +266,7 @@ class _Daemon:
                 hint="name other directories with --state-dir and --runtime-dir",
             ) from exc
 
-    def _wanted(self, instance_id: str, budget: Budget) -> Wanted:
+    def _wanted(self, instance_id: str, budget: Budget, tasks: TaskBudget) -> Wanted:
         is_service = (self._state, self._runtime) == (
             config.DEFAULT_STATE_DIRECTORY, config.DEFAULT_RUNTIME_DIRECTORY,
         )  # fmt: skip
@@ -273,6 +277,7 @@ class _Daemon:
             instance_id=instance_id,
             runtime_directory=self._runtime,
             aggregate_bytes=budget.total_bytes,
+            aggregate_tasks=tasks.total,
             io_path=io_path,
             io_detail=io_detail,
             address_space_bytes=self._settings.address_space_limit_bytes,

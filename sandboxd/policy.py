@@ -27,6 +27,9 @@ DEFAULT_ADDRESS_SPACE_BYTES = 64 << 30
 # Above every range that systemd's UIDS-GIDS page gives to anything.
 DEFAULT_UID_FIRST = 0x70000000
 DEFAULT_UID_COUNT = 65536
+# Of what a host may have of processes and threads together, what is its own.
+_TASKS_KEPT_SHARE = 8
+_TASKS_KEPT_LEAST = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,40 @@ class CallerQuota:
             hint="release a sandbox or wait for an execution to end",
             details={"quota": what, "maximum": bound, "used": used, "asked": asked},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBudget:
+    """The processes and threads that all sandboxes together may have, so that the host always has
+    some left: a full table of tasks refuses root's forks, too.
+
+    host: how many there can be; source: where that is set.
+    """
+
+    host: int
+    source: str
+
+    @property
+    def total(self) -> int:
+        """The aggregate limit."""
+        kept = max(self.host // _TASKS_KEPT_SHARE, min(_TASKS_KEPT_LEAST, self.host // 2))
+        return max(1, self.host - kept)
+
+    @property
+    def largest(self) -> int:
+        """The most for one sandbox: it leaves others as much."""
+        return max(1, self.total // 2)
+
+    def check(self, asked: int, committed: int) -> None:
+        """Raise CapacityExceeded when `asked` more do not fit beside those `committed`."""
+        if committed + asked > self.total:
+            raise CapacityExceeded(
+                f"cannot let a sandbox with pids {asked} run: sandboxes that run may have "
+                f"{committed} of {self.total} processes and threads already",
+                hint="wait for an execution to end, or give sandboxes fewer pids",
+                details={"tasks_total": self.total, "tasks_committed": committed,
+                         "tasks_asked": asked},
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

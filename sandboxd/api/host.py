@@ -76,6 +76,8 @@ def _host_answer(host: HostReport) -> HostAnswer:
         committed_bytes=host.committed_bytes,
         free_bytes=max(0, host.budget_bytes - host.committed_bytes),
         slots=host.slots,
+        tasks=host.tasks_total,
+        tasks_source=host.tasks_source,
     )
     isolation = IsolationAnswer(
         default_level=host.offers.default_level,

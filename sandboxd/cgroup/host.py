@@ -36,6 +36,14 @@ class MemoryBound:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class TasksBound:
+    """The tightest bound on processes and threads together, and where it is set."""
+
+    count: int
+    source: str
+
+
 def hierarchy(root: str = ROOT) -> Hierarchy:
     """By the file system's magic number, as systemd does."""
     if _magic(root) == _CGROUP2_SUPER_MAGIC:
@@ -69,6 +77,36 @@ def memory_bound(proc: str = "/proc", root: str = ROOT) -> MemoryBound:
     return min(bounds, key=lambda bound: bound.bytes)
 
 
+def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBound:
+    """The tightest finite bound on tasks: the kernel's two, and those of cgroups.
+
+    own: commands stay below our own cgroup; else only what is above every cgroup we see counts, as
+    a container has it.
+    """
+    bounds = []
+    for name in ("threads-max", "pid_max"):
+        count = read_number(os.path.join(proc, "sys/kernel"), name)
+        if count is not None:
+            bounds.append(TasksBound(count, f"kernel.{name}"))
+    with open(os.path.join(proc, "self/cgroup"), encoding="utf-8") as file:
+        text = file.read()
+    for directory in _task_directories(text, proc, root, own=own):
+        count = read_number(directory, "pids.max")
+        if count is not None:
+            bounds.append(TasksBound(count, os.path.join(directory, "pids.max")))
+    return min(bounds, key=lambda bound: bound.count)
+
+
+def _task_directories(text: str, proc: str, root: str, *, own: bool) -> Iterator[str]:
+    unified = _unified_path(text)
+    if unified is not None:
+        yield from _upwards(root, unified if own else "")
+    legacy = _v1_place(text, proc, "pids")
+    if legacy is not None:
+        mount_point, path = legacy
+        yield from _upwards(mount_point, path if own else "")
+
+
 def memory_total(proc: str = "/proc") -> int:
     """MemTotal in bytes."""
     with open(os.path.join(proc, "meminfo"), encoding="ascii") as file:
@@ -79,7 +117,7 @@ def memory_total(proc: str = "/proc") -> int:
 
 
 def _unified_bounds(text: str, root: str) -> Iterator[MemoryBound]:
-    path = next((line[3:] for line in text.splitlines() if line.startswith("0::")), None)
+    path = _unified_path(text)
     if path is None:
         return
     for directory in _upwards(root, path):
@@ -89,31 +127,44 @@ def _unified_bounds(text: str, root: str) -> Iterator[MemoryBound]:
 
 
 def _v1_bounds(text: str, proc: str) -> Iterator[MemoryBound]:
-    path = None
-    for line in text.splitlines():
-        _, controllers, own = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            path = own
-    mount = None if path is None else _v1_memory_mount(proc)
-    if path is None or mount is None:
+    place = _v1_place(text, proc, "memory")
+    if place is None:
         return
-    mount_root, mount_point = mount
-    # In a container the mount may show only our own part of the hierarchy.
-    if mount_root != "/":
-        path = path.removeprefix(mount_root)
-    for directory in _upwards(mount_point, path):
+    for directory in _upwards(*place):
         limit = read_number(directory, "memory.limit_in_bytes")
         if limit is not None and limit < _V1_UNLIMITED:
             yield MemoryBound(limit, os.path.join(directory, "memory.limit_in_bytes"))
 
 
-def _v1_memory_mount(proc: str) -> tuple[str, str] | None:
-    """(root, mount point) of the v1 memory controller: proc_pid_mountinfo(5)."""
+def _unified_path(text: str) -> str | None:
+    """Our own cgroup of version 2, by the text of /proc/self/cgroup."""
+    return next((line[3:] for line in text.splitlines() if line.startswith("0::")), None)
+
+
+def _v1_place(text: str, proc: str, controller: str) -> tuple[str, str] | None:
+    """Where a v1 controller is mounted, and our own cgroup's path below."""
+    path = None
+    for line in text.splitlines():
+        _, controllers, own = line.split(":", 2)
+        if controller in controllers.split(","):
+            path = own
+    mount = None if path is None else _v1_mount(proc, controller)
+    if path is None or mount is None:
+        return None
+    mount_root, mount_point = mount
+    # In a container the mount may show only our own part of the hierarchy.
+    if mount_root != "/":
+        path = path.removeprefix(mount_root)
+    return mount_point, path
+
+
+def _v1_mount(proc: str, controller: str) -> tuple[str, str] | None:
+    """(root, mount point) of a v1 controller: proc_pid_mountinfo(5)."""
     with open(os.path.join(proc, "self/mountinfo"), encoding="utf-8") as file:
         for line in file:
             left, _, right = line.partition(" - ")
             kind, _, options = right.split()[:3]
-            if kind == "cgroup" and "memory" in options.split(","):
+            if kind == "cgroup" and controller in options.split(","):
                 fields = left.split()
                 return fields[3], fields[4]
     return None

@@ -317,6 +317,8 @@ class Engine:
             reserve_bytes=budget.reserve_bytes,
             committed_bytes=committed,
             slots=max(0, budget.total_bytes - committed) // defaults.memory_bytes,
+            tasks_total=context.registry.tasks.total,
+            tasks_source=context.registry.tasks.source,
             limits=defaults,
             enforcement=context.enforcement(defaults),
             offers=settings.offers,

@@ -174,6 +174,8 @@ class Executions:
                 details={"maximum": maximum},
             )
         self._context.registry.check_quota(live.sandbox.owner_uid, executions=1)
+        if not self._context.scheme.holds_all_tasks:
+            self._context.registry.check_tasks(live, live.sandbox.limits.pids)
         live.starting += 1
         live.touch(self._context.clock)
         try:

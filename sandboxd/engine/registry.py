@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, ErrorCode, Execution, Sandbox, SandboxState
-from sandboxd.policy import Budget, CallerQuota
+from sandboxd.policy import Budget, CallerQuota, TaskBudget
 from sandboxd.ports.host import Clock
 from sandboxd.ports.launch import Shim
 
@@ -114,8 +114,9 @@ class LiveSandbox:
 class Registry:
     """All sandboxes of this daemon, ended ones too while their records are kept."""
 
-    def __init__(self, budget: Budget, quota: CallerQuota | None = None) -> None:
+    def __init__(self, budget: Budget, tasks: TaskBudget, quota: CallerQuota | None = None) -> None:
         self.budget = budget
+        self.tasks = tasks
         self.quota = quota or CallerQuota()
         self.is_draining = False
         self._sandboxes: dict[str, LiveSandbox] = {}
@@ -198,6 +199,13 @@ class Registry:
         for what, more in asked.items():
             if more > 0:
                 self.quota.check(owner_uid=owner_uid, what=what, used=used[what], asked=more)
+
+    def check_tasks(self, live: LiveSandbox, pids: int) -> None:
+        """Raise CapacityExceeded when what runs may then have more processes and threads than all
+        sandboxes together: with `live` among it, at `pids`. Idle sandboxes have none."""
+        others = (one for one in self._sandboxes.values() if one is not live)
+        committed = sum(one.sandbox.limits.pids for one in others if one.running() or one.starting)
+        self.tasks.check(pids, committed)
 
     @property
     def committed_bytes(self) -> int:

@@ -92,6 +92,8 @@ class HostReport:
     reserve_bytes: int
     committed_bytes: int
     slots: int
+    tasks_total: int
+    tasks_source: str
     limits: Limits
     enforcement: Mapping[str, Enforcement]
     offers: Offers

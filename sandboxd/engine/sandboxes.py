@@ -247,9 +247,16 @@ class Sandboxes:
         if more > 0:
             context.registry.check_quota(sandbox.owner_uid, memory_bytes=more)
             context.registry.budget.check(more, context.registry.committed_bytes)
+        is_busy = bool(live.running()) or live.starting > 0
+        if limits.pids > sandbox.limits.pids and is_busy and not context.scheme.holds_all_tasks:
+            context.registry.check_tasks(live, limits.pids)
         before = sandbox.limits
-        # From here on no other request can promise the same memory.
-        sandbox.limits = replace(before, memory_bytes=max(before.memory_bytes, limits.memory_bytes))
+        # From here on no other request can promise the same.
+        sandbox.limits = replace(
+            before,
+            memory_bytes=max(before.memory_bytes, limits.memory_bytes),
+            pids=max(before.pids, limits.pids),
+        )
         changes = [(e, _follow(e.execution, limits)) for e in live.running()]
         try:
             await context.workspaces.limit_disk(sandbox, limits.disk_bytes)

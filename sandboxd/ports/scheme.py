@@ -23,6 +23,12 @@ class Scheme(Protocol):
         """Why this one was chosen, for people."""
         ...
 
+    @property
+    def holds_all_tasks(self) -> bool:
+        """Whether nothing has to be promised before for all sandboxes together to have no more
+        processes and threads than they may."""
+        ...
+
     def sandbox_unit(self, sandbox_id: str) -> str | None:
         """Name of the sandbox's slice; None where there are no units."""
         ...

@@ -60,6 +60,7 @@ class Wanted:
     instance_id: str
     runtime_directory: str
     aggregate_bytes: int
+    aggregate_tasks: int
     io_path: str
     io_detail: str
     address_space_bytes: int
@@ -138,6 +139,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
             names=wanted.names,
             instance_id=wanted.instance_id,
             aggregate_bytes=wanted.aggregate_bytes,
+            aggregate_tasks=wanted.aggregate_tasks,
             io_path=wanted.io_path,
             io_detail=wanted.io_detail,
             denied_addresses=wanted.denied_addresses,

@@ -51,6 +51,12 @@ class RlimitScheme:
         self._powers = Powers(is_supervised=False, has_own_uids=os.getuid() == 0)
 
     @property
+    def holds_all_tasks(self) -> bool:
+        """Each uid's are held, and so their sum if it is bounded before they run; without uids of
+        their own nobody's are."""
+        return not self._powers.has_own_uids
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """What the supervisor lacks on this host, in words."""
         return self._powers.missing

@@ -41,12 +41,13 @@ class Slices:
     """All slices of one instance."""
 
     def __init__(
-        self, manager: Manager, names: UnitNames, instance_id: str, aggregate_bytes: int
+        self, manager: Manager, names: UnitNames, instance_id: str, aggregate: Expected
     ) -> None:
+        """aggregate: the memory and tasks of all sandboxes together."""
         self._manager = manager
         self._names = names
         self._instance_id = instance_id
-        self._aggregate_bytes = aggregate_bytes
+        self._aggregate = aggregate
         # An admin's own slices below the parent are none of our business.
         stem = re.escape(names.stem)
         self._form = re.compile(rf"{stem}-(probe|[0-9a-f]{{2}}(-[a-z2-7]{{12}})?)\.slice")
@@ -74,19 +75,18 @@ class Slices:
         return list(self._places.values())
 
     async def open_parent(self) -> None:
-        """Start it with its limit; where a package has its unit, or an earlier daemon left it, set
+        """Start it with its limits; where a package has its unit, or an earlier daemon left it, set
         that, which lasts over a reload of systemd. Read back."""
         unit = self._names.parent_slice
         about = units.describe(self._instance_id, "all sandboxes")
+        memory, tasks = self._aggregate.memory_bytes, self._aggregate.tasks or 0
         try:
-            await self._manager.start_transient(
-                unit, properties.parent_slice(self._aggregate_bytes, about)
-            )
+            await self._manager.start_transient(unit, properties.parent_slice(memory, tasks, about))
         except UnitExists:
             await self._manager.start_unit(unit)
-            limit = properties.aggregate_limit(self._aggregate_bytes)
-            await change(self._manager, unit, self.directory(unit), limit)
-        verify(unit, self.directory(unit), Expected(self._aggregate_bytes))
+            limits = properties.aggregate_limits(memory, tasks)
+            await change(self._manager, unit, self.directory(unit), limits)
+        verify(unit, self.directory(unit), self._aggregate)
 
     async def close_parent(self) -> None:
         """Stop it, and with it everything that is left below."""
@@ -94,7 +94,7 @@ class Slices:
 
     def _parent_is_right(self) -> bool:
         directory = self.directory(self._names.parent_slice)
-        return not cgroup_limits.mismatches(directory, Expected(self._aggregate_bytes))
+        return not cgroup_limits.mismatches(directory, self._aggregate)
 
     # -- sandboxes
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from sandboxd.cgroup import counters, host, tree
-from sandboxd.cgroup.limits import parse_io_max
+from sandboxd.cgroup.limits import Expected, parse_io_max
 from sandboxd.cgroup.usage import usage_of
 from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
 from sandboxd.model import (
@@ -63,6 +63,7 @@ class SystemdScheme:
         *,
         instance_id: str,
         aggregate_bytes: int,
+        aggregate_tasks: int,
         io_path: str,
         io_detail: str | None = None,
         denied_addresses: Sequence[Address] = (),
@@ -80,7 +81,8 @@ class SystemdScheme:
         self._denied_addresses = denied_addresses
         self._wall_refused: str | None = None
         self._root = root
-        self._slices = Slices(manager, names, instance_id, aggregate_bytes)
+        aggregate = Expected(aggregate_bytes, tasks=aggregate_tasks)
+        self._slices = Slices(manager, names, instance_id, aggregate)
         self._scopes = Scopes(manager)
         self._strays = Strays(self._slices, self._scopes)
         self._reason = "not opened yet"
@@ -91,6 +93,11 @@ class SystemdScheme:
         return SchemeName.SYSTEMD
 
     @property
+    def holds_all_tasks(self) -> bool:
+        """The parent slice's TasksMax does."""
+        return True
+
+    @property
     def reason(self) -> str:
         """See Scheme."""
         return self._reason
@@ -98,7 +105,7 @@ class SystemdScheme:
     # -- opening
 
     async def open(self) -> None:
-        """Check the host, start the parent slice with the aggregate limit, probe the IO limits.
+        """Check the host, start the parent slice with the aggregate limits, probe the IO limits.
 
         Raises SchemeError with what is missing, BusUnavailable, OperationTimedOut.
         """

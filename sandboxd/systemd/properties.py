@@ -71,19 +71,18 @@ def plain_slice(description: str) -> list[Property]:
     return [Property("Description", "s", description)]
 
 
-def parent_slice(aggregate_bytes: int, description: str) -> list[Property]:
-    """The slice with the limit on all sandboxes together."""
+def parent_slice(aggregate_bytes: int, aggregate_tasks: int, description: str) -> list[Property]:
+    """The slice with the limits on all sandboxes together."""
     return [Property("Description", "s", description), *_accounting(),
-            *aggregate_limit(aggregate_bytes)]  # fmt: skip
+            *aggregate_limits(aggregate_bytes, aggregate_tasks)]  # fmt: skip
 
 
-def aggregate_limit(aggregate_bytes: int) -> list[Property]:
-    """The limit on all sandboxes together; settable live."""
+def aggregate_limits(aggregate_bytes: int, aggregate_tasks: int) -> list[Property]:
+    """The limits on all sandboxes together; settable live."""
     return [
         Property("MemoryMax", "t", aggregate_bytes),
         Property("MemorySwapMax", "t", 0),
-        # systemd's default for a slice is infinity, but DefaultTasksMax may be set to anything.
-        Property("TasksMax", "t", _INFINITY),
+        Property("TasksMax", "t", aggregate_tasks),
     ]
 
 

@@ -21,13 +21,17 @@ from sandboxd.wire.answers import Answer, EnforcementAnswer, LimitsAnswer
 
 
 class CapacityAnswer(Answer):
-    """The memory that limits may promise together, and how much of it they do."""
+    """What limits may promise together, and how much of the memory they do."""
 
     budget_bytes: int
     reserve_bytes: int
     committed_bytes: int
     free_bytes: int
     slots: int = Field(description="sandboxes with the default memory limit that still fit")
+    tasks: int = Field(
+        description="processes and threads that all sandboxes together may have; one may have half"
+    )
+    tasks_source: str = Field(description="what bounds them, less what is kept for the host")
 
 
 class LackAnswer(Answer):

@@ -150,3 +150,55 @@ def test_no_setting_of_ours_reaches_the_commands() -> None:
         made = daemon.create()
         ran = daemon.execute(made["id"], ["env"])
         assert "SANDBOX" not in ran["stdout"]
+
+
+def test_pids_that_no_sandbox_may_have_here_are_refused(daemon: Daemon) -> None:
+    words = refusal(daemon, SANDBOX_PIDS_LIMIT="4000000")
+    assert "SANDBOX_PIDS_LIMIT" in words
+    assert "kernel." in words or "pids.max" in words
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_all_sandboxes_together_leave_the_host_tasks() -> None:
+    """None may have more than half of what all may; and under systemd the kernel holds the sum,
+    elsewhere no more run than may have it."""
+    with running_daemon(SANDBOX_MAX_PIDS="4194304") as daemon:
+        host = daemon.ok("GET", "/v1/host")
+        total = host["capacity"]["tasks"]
+        most = int(Path("/proc/sys/kernel/threads-max").read_text())
+        assert total < min(most, int(Path("/proc/sys/kernel/pid_max").read_text()))
+        over = {"limits": {"pids": total // 2 + 1, "memory_bytes": "16M"}}
+        answer = daemon.request("POST", "/v1/sandboxes", over)
+        assert (answer.status, answer.code) == (400, "LIMIT_TOO_LARGE")
+        half = {"pids": total // 2, "memory_bytes": "16M"}
+        made = [daemon.create(limits=half)["id"] for _ in range(3)]
+        sleeper = {"argv": ["sleep", "1000"], "wait": False}
+        ran = [daemon.request("POST", f"/v1/sandboxes/{one}/executions", sleeper) for one in made]
+        if host["scheme"] == "systemd":
+            assert [one.status for one in ran] == [201, 201, 201]
+            parent = made_slice(daemon, made[0])
+            assert int((parent / "pids.max").read_text()) == total
+            return
+        assert [one.status for one in ran] == [201, 201, 503]
+        assert ran[2].code == "CAPACITY_EXCEEDED"
+        assert ran[2].json["error"]["details"]["tasks_total"] == total
+        # Another execution of one that runs shares what it has; more for it must fit as well.
+        assert daemon.request("POST", f"/v1/sandboxes/{made[0]}/executions", sleeper).status == 201
+        daemon.release(made[1])
+        small = daemon.create(limits={"pids": 16, "memory_bytes": "16M"})["id"]
+        path = f"/v1/sandboxes/{small}"
+        assert daemon.request("POST", f"{path}/executions", sleeper).status == 201
+        raised = daemon.request("PATCH", path, {"limits": {"pids": total // 2}})
+        assert raised.status == 200
+        assert daemon.request("POST", f"/v1/sandboxes/{made[2]}/executions", sleeper).code == (
+            "CAPACITY_EXCEEDED"
+        )
+        lowered = daemon.request("PATCH", path, {"limits": {"pids": 16}})
+        assert lowered.status == 200
+
+
+def made_slice(daemon: Daemon, sandbox_id: str) -> Path:
+    """The cgroup of the slice around all sandboxes."""
+    unit = daemon.ok("GET", f"/v1/sandboxes/{sandbox_id}")["unit"]
+    found = next(Path("/sys/fs/cgroup").glob(f"**/{unit}"))
+    return found.parent.parent

@@ -39,6 +39,7 @@ LIMITS = Limits(
     file_size_bytes=1 << 30,
 )
 AGGREGATE_BYTES = 1 << 30
+AGGREGATE_TASKS = 2000
 
 
 class HeldProcess:
@@ -81,6 +82,7 @@ async def opened_scheme(
     try:
         scheme = SystemdScheme(
             manager, names, instance_id=instance_id, aggregate_bytes=AGGREGATE_BYTES,
+            aggregate_tasks=AGGREGATE_TASKS,
             io_path=io_path,
         )  # fmt: skip
         try:

@@ -26,6 +26,7 @@ from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.units import slice_path
 from tests.system.held import (
     AGGREGATE_BYTES,
+    AGGREGATE_TASKS,
     LIMITS,
     held,
     new_execution,
@@ -66,6 +67,7 @@ async def systemctl(*arguments: str) -> None:
 async def test_limits_are_in_the_files_and_in_systemctl_show() -> None:
     async with opened_scheme() as (scheme, _, names):
         assert text(ROOT / names.parent_slice, "memory.max") == str(AGGREGATE_BYTES)
+        assert text(ROOT / names.parent_slice, "pids.max") == str(AGGREGATE_TASKS)
         sandbox = new_sandbox()
         execution = new_execution(sandbox, memory_bytes=48 << 20, cpus=0.5, pids=10)
         scope = scheme.execution_unit(sandbox.id, execution.id)
@@ -388,6 +390,7 @@ async def test_parent_that_somebody_stopped_comes_back_with_its_limit() -> None:
         sandbox = new_sandbox()
         await scheme.create_sandbox(sandbox)
         assert text(ROOT / names.parent_slice, "memory.max") == str(AGGREGATE_BYTES)
+        assert text(ROOT / names.parent_slice, "pids.max") == str(AGGREGATE_TASKS)
         await scheme.release_sandbox(sandbox)
 
 

@@ -16,7 +16,7 @@ from sandboxd.errors import (
     LimitUnsupported,
 )
 from sandboxd.model import EnforcedBy, Enforcement, LimitChanges
-from sandboxd.policy import Budget, LimitPolicy, check_required
+from sandboxd.policy import Budget, LimitPolicy, TaskBudget, check_required
 from tests.unit.values import LIMITS
 
 GIB = 1 << 30
@@ -51,6 +51,25 @@ def test_an_execution_gets_at_most_its_sandbox() -> None:
         POLICY.for_execution(LIMITS, LimitChanges(cpus=2.1))
     with pytest.raises(InvalidRequest, match="belongs to the sandbox"):
         POLICY.for_execution(LIMITS, LimitChanges(disk_bytes=1))
+
+
+@pytest.mark.parametrize(
+    ("host", "total", "largest"),
+    [(31175, 27279, 13639), (32768, 28672, 14336), (4000, 2976, 1488), (100, 50, 25), (1, 1, 1)],
+)
+def test_a_host_keeps_tasks_for_itself(host: int, total: int, largest: int) -> None:
+    budget = TaskBudget(host, "kernel.pid_max")
+    assert (budget.total, budget.largest) == (total, largest)
+
+
+def test_no_more_tasks_are_promised_than_there_are() -> None:
+    budget = TaskBudget(32768, "kernel.pid_max")
+    budget.check(14336, 14336)
+    with pytest.raises(CapacityExceeded) as raised:
+        budget.check(14336, 14337)
+    assert raised.value.details == {
+        "tasks_total": 28672, "tasks_committed": 14337, "tasks_asked": 14336,
+    }  # fmt: skip
 
 
 def test_budget_is_the_hosts_less_the_reserve() -> None:

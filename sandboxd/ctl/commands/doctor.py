@@ -73,6 +73,8 @@ def report(host: Answer) -> list[Part]:
         f"memory for sandboxes: {format_bytes(capacity['budget_bytes'])}, "
         f"{format_bytes(capacity['committed_bytes'])} of it promised; "
         f"{capacity['slots']} more with the default limit fit",
+        f"processes and threads for sandboxes: {capacity['tasks']} together, "
+        f"half of them for one ({printable(capacity['tasks_source'])})",
         "",
         enforcement(host["limits"], host["enforcement"]),
         "",

@@ -142,6 +142,8 @@ class FakeEngine:
             reserve_bytes=1 << 28,
             committed_bytes=1 << 30,
             slots=3,
+            tasks_total=28672,
+            tasks_source="kernel.pid_max",
             limits=LIMITS,
             enforcement=self._enforcement(),
             offers=offers(Findings(is_root=True, kernel_limits=True), "auto"),

@@ -168,7 +168,7 @@ async def test_host_health_and_readiness() -> None:
         host = (await server.ask("GET", "/v1/host")).json
         assert host["capacity"] == {
             "budget_bytes": 8 << 30, "reserve_bytes": 1 << 28, "committed_bytes": 1 << 30,
-            "free_bytes": 7 << 30, "slots": 3,
+            "free_bytes": 7 << 30, "slots": 3, "tasks": 28672, "tasks_source": "kernel.pid_max",
         }  # fmt: skip
         assert host["isolation"]["levels"]["basic"]["available"] is True
         control = (await server.ask("GET", "/healthz")).json["resource_control"]

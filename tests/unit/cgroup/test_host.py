@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from sandboxd.cgroup import host
-from sandboxd.cgroup.host import Hierarchy, MemoryBound
+from sandboxd.cgroup.host import Hierarchy, MemoryBound, TasksBound
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:        8388608 kB\nMemFree:         1000 kB\n"
 V1_MOUNT = "35 25 0:31 {root} {point} rw,nosuid - cgroup cgroup rw,memory\n"
+V1_PIDS = "36 25 0:32 {root} {point} rw,nosuid - cgroup cgroup rw,pids\n"
 
 
 def proc(directory: Path, cgroup: str, mountinfo: str = "") -> str:
@@ -64,6 +65,36 @@ def test_v1_limit_inside_a_container(tmp_path: Path) -> None:
     assert host.memory_bound(where, str(tmp_path / "cg")).bytes == GIB
 
 
+def tasks(directory: Path, cgroup: str, mountinfo: str = "", *, own: bool) -> TasksBound:
+    where = proc(directory, cgroup, mountinfo)
+    write(directory / "proc/sys/kernel", "threads-max", "31175\n")
+    write(directory / "proc/sys/kernel", "pid_max", "32768\n")
+    return host.tasks_bound(own=own, proc=where, root=str(directory / "cg"))
+
+
+def test_tasks_of_the_machine(tmp_path: Path) -> None:
+    assert tasks(tmp_path, "0::/a\n", own=True) == TasksBound(31175, "kernel.threads-max")
+
+
+def test_tasks_by_the_tightest_cgroup_that_commands_are_in(tmp_path: Path) -> None:
+    root = tmp_path / "cg"
+    write(root / "system.slice/sandboxd.service", "pids.max", "100\n")
+    write(root / "system.slice", "pids.max", "max\n")
+    write(root, "pids.max", "4000\n")
+    own = "0::/system.slice/sandboxd.service\n"
+    assert tasks(tmp_path, own, own=True).count == 100
+    assert host.tasks_bound(own=False, proc=str(tmp_path / "proc"), root=str(root)) == TasksBound(
+        4000, f"{root}/pids.max"
+    )
+
+
+def test_tasks_by_a_v1_cgroup(tmp_path: Path) -> None:
+    point = tmp_path / "pids"
+    write(point / "docker/x", "pids.max", "512\n")
+    mounts = V1_PIDS.format(root="/", point=point)
+    assert tasks(tmp_path, "8:pids:/docker/x\n", mounts, own=True).count == 512
+
+
 def test_controllers(tmp_path: Path) -> None:
     write(tmp_path, "cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma\n")
     assert host.missing_controllers(str(tmp_path)) == []
@@ -91,6 +122,7 @@ def test_this_host_agrees_with_its_mounts() -> None:
     )
     assert host.hierarchy() is expected
     assert host.memory_bound().bytes <= host.memory_total()
+    assert 0 < host.tasks_bound(own=True).count <= host.tasks_bound(own=False).count
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ async def test_only_a_private_daemon_goes_on_without_systemd_s_answer(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     wanted = choose.Wanted(
         cgroup_mode="off", names=names, instance_id=INSTANCE, runtime_directory="/run/x",
-        aggregate_bytes=1 << 30, io_path="/", io_detail="", address_space_bytes=1 << 36,
-        images=None, system_paths=(), etc_hidden=(),
+        aggregate_bytes=1 << 30, aggregate_tasks=1000, io_path="/", io_detail="",
+        address_space_bytes=1 << 36, images=None, system_paths=(), etc_hidden=(),
     )  # fmt: skip
     async with AsyncExitStack() as undo:
         if names.is_service:

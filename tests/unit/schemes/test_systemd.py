@@ -25,6 +25,7 @@ async def test_open_sets_the_aggregate_of_a_parent_that_is_there(
     await opened(manager, tmp_path)
     await opened(manager, tmp_path)
     assert manager.text(NAMES.parent_slice, "memory.max") == str(1 << 30)
+    assert manager.text(NAMES.parent_slice, "pids.max") == "1000"
     assert set(manager.units) == {NAMES.parent_slice}
 
 
@@ -35,6 +36,7 @@ async def test_open_starts_a_parent_that_a_package_has_and_sets_its_limit(
     await opened(manager, tmp_path)
     assert manager.text(NAMES.parent_slice, "memory.max") == str(1 << 30)
     assert manager.text(NAMES.parent_slice, "memory.swap.max") == "0"
+    assert manager.text(NAMES.parent_slice, "pids.max") == "1000"
 
 
 async def test_open_refuses_a_host_without_a_controller(
@@ -222,7 +224,7 @@ async def test_only_what_nobody_uses_is_discarded(manager: FakeManager, tmp_path
     scheme = await opened(manager, tmp_path)
     await scheme.create_sandbox(sandbox())
     other = SystemdScheme(
-        cast("Manager", manager), NAMES, instance_id="zzzzzzzzzzzz", aggregate_bytes=1 << 30,
+        cast("Manager", manager), NAMES, instance_id="zzzzzzzzzzzz", aggregate_bytes=1 << 30, aggregate_tasks=1000,
         io_path="/var/lib", root=str(tmp_path),
     )  # fmt: skip
     await other.open()

@@ -87,12 +87,12 @@ def test_sandbox_slice() -> None:
 
 
 def test_parent_slice() -> None:
-    assert properties.parent_slice(1 << 30, "about") == [
+    assert properties.parent_slice(1 << 30, 7000, "about") == [
         ("Description", "s", "about"),
         *ACCOUNTING,
         ("MemoryMax", "t", 1073741824),
         ("MemorySwapMax", "t", 0),
-        ("TasksMax", "t", 18446744073709551615),
+        ("TasksMax", "t", 7000),
     ]
 
 

@@ -13,7 +13,7 @@ from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.levels import Findings, Lack, offers
-from sandboxd.policy import Budget, LimitPolicy
+from sandboxd.policy import Budget, LimitPolicy, TaskBudget
 from tests.unit.engine.fakes.schemes import FakeRoots, FakeScheme
 from tests.unit.engine.fakes.shims import FakeLauncher
 from tests.unit.engine.fakes.stores import FakePast, FakeStore, FakeUids, FakeWorkspaces
@@ -53,7 +53,9 @@ def make_context(world: World, **changes: object) -> Context:
         uids=FakeUids(world),
         store=FakeStore(world),
         past=FakePast(world),
-        registry=Registry(Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes)),
+        registry=Registry(
+            Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes), TaskBudget(1 << 22, "a test")
+        ),
         tasks=Tasks(),
         life=Life(world),
     )

@@ -15,6 +15,7 @@ class FakeScheme:
 
     name = SchemeName.RLIMIT
     reason = "a test"
+    holds_all_tasks = False
 
     def __init__(self, world: World) -> None:
         self._world = world
