@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import CapacityExceeded, host_lacks
+from sandboxd.pidfd import open_pidfd
 from sandboxd.osutil.files import write_all, write_whole
 from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
@@ -165,9 +166,20 @@ def kill_processes(uid: int) -> int:
     """SIGKILL every process of a sandbox's uid that is there now; how many there were."""
     pids = [pid for pid, owner in _processes() if owner == uid]
     for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, FileNotFoundError):
+            _kill(pid, uid)
     return len(pids)
+
+
+def _kill(pid: int, uid: int) -> None:
+    """A number may be another process's by now, one of the host's: the owner is looked at again
+    once nobody else can become what the descriptor stands for."""
+    pidfd = open_pidfd(pid)
+    try:
+        if os.stat(f"/proc/{pid}").st_uid == uid:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    finally:
+        os.close(pidfd)
 
 
 def _processes() -> Iterator[tuple[int, int]]:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from sandboxd.errors import CapacityExceeded, HostDiskFull
-from sandboxd.isolation.uids import UidRange, process_uids
+from sandboxd.isolation import uids as module
+from sandboxd.isolation.uids import UidRange, kill_processes, process_uids
 
 FIRST = 0x70000000
 
@@ -74,3 +76,18 @@ async def test_a_reclaimed_uid_is_held(tmp_path: Path) -> None:
     await uids.reclaim(FIRST, "abcdefghijkl")
     with pytest.raises(CapacityExceeded):
         await uids.take("mnopqrstuvwx")
+
+
+def test_a_number_that_has_become_another_process_s_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The list was read when the sandbox's process still had it."""
+    with subprocess.Popen(["sleep", "1000"]) as bystander:
+        monkeypatch.setattr(module, "_processes", lambda: iter([(bystander.pid, FIRST)]))
+        assert kill_processes(FIRST) == 1
+        assert bystander.poll() is None
+        monkeypatch.setattr(module, "_processes", lambda: iter([(bystander.pid, os.getuid())]))
+        assert kill_processes(os.getuid()) == 1
+        assert bystander.wait(10) == -9
+        # Its number is free again.
+        assert kill_processes(os.getuid()) == 1
