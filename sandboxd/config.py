@@ -96,7 +96,7 @@ class Config(BaseModel):
     bind_paths: _Paths = ()
     """What a request may bind: /path, or /path:rw."""
     denied_addresses: _Addresses = ()
-    """What no sandbox may reach, beside link-local addresses, under systemd: 10.0.0.0/8, ::1."""
+    """What no sandbox may reach, beside where clouds tell keys, under systemd: 10.0.0.0/8, ::1."""
     cpu_quota: _Cpus = 2.0
     memory_limit_bytes: _Bytes | None = None
     pids_limit: _Count = 512

@@ -71,7 +71,7 @@ class SystemdScheme:
     ) -> None:
         """io_path: a path on the file system, or the device, whose disk gets the IO limits.
         io_detail: how that was found, for people. denied_addresses: what no sandbox may reach,
-        beside link-local addresses."""
+        beside where clouds tell keys."""
         self._manager = manager
         self._names = names
         self._instance_id = instance_id

@@ -19,8 +19,15 @@ Address = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _EVERYTHING = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 _LOCALHOST = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
-# Where clouds answer a machine's questions about its keys.
-_LINK_LOCAL = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fe80::/10"))
+# Where clouds answer a machine's questions about its keys: most at link-local addresses, AWS and
+# Google by IPv6 also at those of their own, Azure and Alibaba at one each.
+_OF_THE_CLOUD = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "169.254.0.0/16", "fe80::/10",
+        "fd00:ec2::254/128", "fd20:ce::254/128", "168.63.129.16/32", "100.100.100.200/32",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +41,10 @@ class Wall:
 
     @classmethod
     def around(cls, level: Isolation, network: Network, denied: Iterable[Address]) -> Wall:
-        """The wall of a sandbox; `denied` is what the admin denies beside link-local addresses."""
+        """The wall of a sandbox; `denied` is what the admin denies beside the cloud's."""
         no_devices = level is not Isolation.BASIC
         if network is Network.HOST:
-            return cls((*_LINK_LOCAL, *denied), (), no_devices)
+            return cls((*_OF_THE_CLOUD, *denied), (), no_devices)
         return cls(_EVERYTHING, _LOCALHOST, no_devices)
 
     def properties(self) -> list[Property]:

@@ -91,7 +91,10 @@ def test_the_wall_holds_root_itself(daemon: Daemon, level: str, network: str) ->
         shown = host.show(made["unit"], "IPAddressDeny", "IPAddressAllow", "DevicePolicy")
         assert shown["DevicePolicy"] == ("auto" if level == "basic" else "closed")
         if network == "host":
-            denied = {"169.254.0.0/16", "fe80::/10", "10.9.8.0/24"}
+            denied = {
+                "169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",
+                "168.63.129.16/32", "100.100.100.200/32", "10.9.8.0/24",
+            }  # fmt: skip
             wanted = ALL_SENT | {LINK_LOCAL: "EPERM", DENIED: "EPERM"}
         else:
             denied = {"0.0.0.0/0", "::/0"}

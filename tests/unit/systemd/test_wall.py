@@ -15,12 +15,16 @@ from sandboxd.systemd.wall import Wall
 IN4, IN6 = 2, 10
 ALL = [[IN4, bytes(4), 0], [IN6, bytes(16), 0]]
 LOCALHOST = [[IN4, b"\x7f\0\0\0", 8], [IN6, bytes(15) + b"\1", 128]]
-LINK_LOCAL = [[IN4, b"\xa9\xfe\0\0", 16], [IN6, b"\xfe\x80" + bytes(14), 10]]
-DENIED = [ip_network("10.0.0.0/8"), ip_network("fd00:ec2::254")]
-DENIED_FORM = [
-    [IN4, b"\x0a\0\0\0", 8],
+OF_THE_CLOUD = [
+    [IN4, b"\xa9\xfe\0\0", 16],
+    [IN6, b"\xfe\x80" + bytes(14), 10],
     [IN6, b"\xfd\0\x0e\xc2" + bytes(10) + b"\2\x54", 128],
+    [IN6, b"\xfd\x20\0\xce" + bytes(10) + b"\2\x54", 128],
+    [IN4, bytes([168, 63, 129, 16]), 32],
+    [IN4, bytes([100, 100, 100, 200]), 32],
 ]
+DENIED = [ip_network("10.0.0.0/8"), ip_network("fd12:3456::/32")]
+DENIED_FORM = [[IN4, b"\x0a\0\0\0", 8], [IN6, b"\xfd\x12\x34\x56" + bytes(12), 32]]
 
 
 def names(level: Isolation, network: Network) -> list[str]:
@@ -38,9 +42,9 @@ def test_all_but_localhost_is_denied_without_the_host_s_network(
 
 
 @pytest.mark.parametrize("level", Isolation)
-def test_link_local_and_the_configured_are_denied_on_the_host_s_network(level: Isolation) -> None:
+def test_the_cloud_s_and_the_configured_are_denied_on_the_host_s_network(level: Isolation) -> None:
     properties = Wall.around(level, Network.HOST, DENIED).properties()
-    assert properties[0] == ("IPAddressDeny", "a(iayu)", [*LINK_LOCAL, *DENIED_FORM])
+    assert properties[0] == ("IPAddressDeny", "a(iayu)", [*OF_THE_CLOUD, *DENIED_FORM])
     # An empty list of exceptions would be one that systemd forgets earlier ones by.
     assert "IPAddressAllow" not in names(level, Network.HOST)
 
