@@ -49,7 +49,8 @@ class MortalShim(LiveShim):
 
 async def opened(manager: FakeManager, tmp_path: Path) -> SystemdScheme:
     scheme = SystemdScheme(
-        cast("Manager", manager), NAMES, instance_id=INSTANCE, aggregate_bytes=1 << 30, aggregate_tasks=1000,
+        cast("Manager", manager), NAMES, instance_id=INSTANCE, aggregate_bytes=1 << 30,
+        aggregate_tasks=1000,
         io_path="/var/lib", root=str(tmp_path),
     )  # fmt: skip
     await scheme.open()

@@ -224,7 +224,8 @@ async def test_only_what_nobody_uses_is_discarded(manager: FakeManager, tmp_path
     scheme = await opened(manager, tmp_path)
     await scheme.create_sandbox(sandbox())
     other = SystemdScheme(
-        cast("Manager", manager), NAMES, instance_id="zzzzzzzzzzzz", aggregate_bytes=1 << 30, aggregate_tasks=1000,
+        cast("Manager", manager), NAMES, instance_id="zzzzzzzzzzzz", aggregate_bytes=1 << 30,
+        aggregate_tasks=1000,
         io_path="/var/lib", root=str(tmp_path),
     )  # fmt: skip
     await other.open()
