@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import CapacityExceeded, host_lacks
-from sandboxd.pidfd import open_pidfd
 from sandboxd.osutil.files import write_all, write_whole
+from sandboxd.pidfd import open_pidfd
 from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
 CLAIMS = "/run/sandboxd-uids"
