@@ -12,7 +12,7 @@ from sandboxd.client import routes
 from sandboxd.client.aio_transport import AsyncTransport
 from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, RUNNING, Answer, inline_output
 from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
-from sandboxd.client.request import Request
+from sandboxd.client.request import NO_ROOM, Patience, Request
 from sandboxd.errors import Draining, SandboxdError
 
 # How long a task that was cancelled may still take to kill its command.
@@ -40,9 +40,22 @@ class AsyncClient:
             if cursor is None:
                 return found
 
+    async def ask_patiently(self, request: Request, capacity_seconds: float | None) -> Answer:
+        """The answer; what is refused for want of room is asked again for so long."""
+        patience = Patience(capacity_seconds or 0.0)
+        while True:
+            try:
+                answer: Answer = await self.ask(request)
+            except NO_ROOM as exc:
+                # No daemon tells when there is room.
+                await asyncio.sleep(patience.pause_seconds(exc))
+            else:
+                return answer
+
     async def start_execution(
-        self, ref: str, body: routes.Body, *, wait_seconds: float = 0.0
-    ) -> Answer:
+        self, ref: str, body: routes.Body, *, wait_seconds: float = 0.0,
+        capacity_seconds: float | None = None,
+    ) -> Answer:  # fmt: skip
         """The execution, when it ended or after `wait_seconds`; then `finish_execution`.
 
         When this is left by another exception than a refusal, such as CancelledError, the execution
@@ -50,7 +63,7 @@ class AsyncClient:
         """
         request = routes.start_execution(ref, body, wait_seconds)
         try:
-            answer: Answer = await self.ask(request)
+            return await self.ask_patiently(request, capacity_seconds)
         except SandboxdError:
             raise
         except BaseException:
@@ -61,7 +74,6 @@ class AsyncClient:
                         made = await self.ask(request)
                         await self.ask(routes.kill_execution(made["sandbox_id"], made["id"], {}))
             raise
-        return answer
 
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None

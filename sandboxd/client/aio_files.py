@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import os
+import tempfile
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import overload
 
-from sandboxd.client import file_routes, routes
+from sandboxd.client import file_routes, routes, trees
 from sandboxd.client.aio_calls import AsyncClient
 from sandboxd.client.refusals import NoBody
 from sandboxd.client.results import Entry
@@ -42,6 +46,53 @@ class AsyncFiles:
         bits; without it those of the file that is replaced, else 0644.
         """
         await self._client.ask(file_routes.write(self._sandbox_id, path, data, mode=mode))
+
+    async def stat(self, path: str) -> Entry:
+        """What is at the path, its size, mode and time among it; links are followed."""
+        request = file_routes.list_directory(self._sandbox_id, path, 0)
+        return Entry.of((await self._client.ask(request))["entries"][0])
+
+    async def upload(self, source: str | os.PathLike[str], target: str) -> builtins.list[str]:
+        """Copy a file or a directory and all in it from this host to the path `target`, with modes,
+        times and links; returns what was left out, with why.
+
+        A directory at `target` is filled, a file there is replaced.
+        """
+        skipped = trees.Skipped()
+        # Packed in a thread and sent from a file: a slow disk is not the event loop's concern.
+        file, is_tree = await asyncio.to_thread(trees.opened, os.fspath(source), skipped)
+        with file:
+            if is_tree:
+                await self.make_dir(target)
+                pieces = file_routes.pieces(file)
+                request = file_routes.write_archive(self._sandbox_id, target, pieces)
+            else:
+                request = file_routes.write_copy(self._sandbox_id, target, file)
+            await self._client.ask(request)
+        return skipped.said
+
+    async def download(self, source: str, target: str | os.PathLike[str]) -> builtins.list[str]:
+        """Copy a file or a directory and all in it to the path `target` on this host; returns what
+        was left out, with why: links that lead out of the directory, sockets and the like.
+
+        Nothing is written through a link, whatever the sandbox sends.
+        """
+        found, skipped = await self.stat(source), trees.Skipped()
+        is_directory = found.type == "directory"
+        route = file_routes.read_archive if is_directory else file_routes.read
+        with tempfile.TemporaryFile() as spool:
+            async with aclosing(
+                self._client.transport.stream(route(self._sandbox_id, source))
+            ) as chunks:
+                async for chunk in chunks:
+                    spool.write(chunk)
+            spool.seek(0)
+            mode, mtime = found.kept
+            await asyncio.to_thread(
+                trees.put, file_routes.pieces(spool), os.fspath(target), skipped,
+                is_directory=is_directory, mode=mode, mtime=mtime,
+            )  # fmt: skip
+        return skipped.said
 
     async def list(self, path: str = "", *, depth: int = 1) -> builtins.list[Entry]:
         """What is below a directory, `depth` levels of it, by path."""

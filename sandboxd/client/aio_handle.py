@@ -13,7 +13,7 @@ from sandboxd.client.aio_calls import ABANDON_SECONDS, AsyncClient
 from sandboxd.client.aio_tail import follow
 from sandboxd.client.calls import RUNNING, Answer, ended
 from sandboxd.client.results import Decoder, Output, Result
-from sandboxd.errors import ExecutionFinished, SandboxdError
+from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
 
 
 class AsyncHandle:
@@ -24,6 +24,25 @@ class AsyncHandle:
         self.id: str = answer["id"]
         self.sandbox_id: str = answer["sandbox_id"]
         self._ended = ended(answer)
+        self._feeding: asyncio.Task[None] | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Write all of its input, then the end, while it runs; `wait` raises what stops that."""
+        self._feeding = asyncio.create_task(self._pass_on(data))
+
+    async def _pass_on(self, data: bytes) -> None:
+        request = routes.stream_stdin(self.sandbox_id, self.id, bodies.pieces(data))
+        try:
+            await self._client.ask(request)
+            await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
+        except Conflict:
+            # The program has ended or closed its input, as it may.
+            return
+        except (SandboxdError, OSError):
+            # Rather than with a hole in its input it ends.
+            with suppress(SandboxdError, OSError):
+                await self.kill()
+            raise
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} in sandbox {self.sandbox_id}>"
@@ -60,6 +79,8 @@ class AsyncHandle:
             )
             if answer["status"] in RUNNING:
                 raise TimeoutError(f"execution {self.id} still runs after {timeout:g} seconds")
+        if self._feeding is not None:
+            await self._feeding
         stdout = await self._client.all_output(answer, "stdout")
         stderr = await self._client.all_output(answer, "stderr")
         return Result.of(answer, stdout, stderr)
@@ -75,8 +96,12 @@ class AsyncHandle:
         with suppress(ExecutionFinished):
             await self._client.ask(routes.kill_execution(self.sandbox_id, self.id, body))
 
+    async def resize(self, rows: int, cols: int) -> None:
+        """Give its terminal another size."""
+        await self._client.ask(routes.resize(self.sandbox_id, self.id, rows, cols))
+
     async def write_stdin(self, data: str | bytes) -> None:
-        """Send more input to an execution that was started with stdin=True."""
+        """Send more input to an execution that was started with stdin=True or tty."""
         raw = data.encode() if isinstance(data, str) else data
         await self._client.ask(routes.write_stdin(self.sandbox_id, self.id, raw))
 
@@ -87,6 +112,8 @@ class AsyncHandle:
 
     async def abandon(self) -> None:
         """Kill it as far as that can be done: for a task that is leaving with an error."""
+        if self._feeding is not None:
+            self._feeding.cancel()
         with suppress(SandboxdError, OSError):
             async with asyncio.timeout(ABANDON_SECONDS):
                 await self.kill()

@@ -31,8 +31,15 @@ from sandboxd.errors import InvalidRequest, QuotaExceeded, SandboxdError
 
 
 async def connect(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the daemon. Raises DaemonUnreachable."""
-    give_up = asyncio.get_running_loop().time() + BUSY_SECONDS
+    """A connection to the daemon. Raises DaemonUnreachable, and RuntimeError outside asyncio."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError as exc:
+        raise RuntimeError(
+            "cannot use AsyncSandbox without asyncio's event loop: under trio call the methods of "
+            "Sandbox by trio.to_thread.run_sync"
+        ) from exc
+    give_up = loop.time() + BUSY_SECONDS
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
@@ -70,7 +77,11 @@ class Exchange:
             while not self._parser.has_head:
                 await self.receive()
             if not 200 <= self._parser.status < 300:
-                raise refusal(self._parser.status, await self._refused_body())
+                raise refusal(
+                    self._parser.status,
+                    await self._refused_body(),
+                    self.headers.get("retry-after"),
+                )
         except BaseException:
             self.close()
             raise

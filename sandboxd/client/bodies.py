@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from sandboxd.client.routes import SHORT_SECONDS
@@ -15,6 +15,13 @@ Quantity = float | str
 # Names of limits to quantities; a literal dict of both kinds is inferred as one of objects.
 Limits = Mapping[str, object]
 Stdin = str | bytes | Literal[True]
+# Rows and columns; True = those of DEFAULT_TERMINAL.
+Terminal = bool | tuple[int, int]
+DEFAULT_TERMINAL = (24, 80)
+Body = dict[str, Any]
+# More is streamed: a request with it could not be sent again, and a larger one is refused.
+MAX_INLINE_BYTES = 1 << 20
+_PIECE_BYTES = 256 << 10
 Isolation = Literal["auto", "basic", "standard", "strict"]
 Network = Literal["none", "loopback", "host"]
 # {"source": path, "target": path} and, where it may be written, "writable": True.
@@ -33,19 +40,41 @@ def command(cmd: str | Sequence[str]) -> dict[str, Any]:
     return {"argv": [*cmd]}
 
 
-def standard_input(stdin: Stdin | None) -> dict[str, Any]:
-    """Text and bytes are all of it; True leaves it open. Raises InvalidRequest."""
+def standard_input(stdin: Stdin | None, *, is_open: bool = False) -> tuple[Body, bytes | None]:
+    """The fields of a body, and what has to be written once the program runs; None = nothing.
+
+    Text and bytes are all of its input; True leaves it open. is_open: it is open anyhow, as a
+    terminal's is. Raises InvalidRequest.
+    """
     match stdin:
         case None:
-            return {}
+            return {}, None
         case True:
-            return {"stdin_open": True}
-        case str():
-            return {"stdin": stdin}
-        case bytes():
-            return {"stdin_base64": base64.b64encode(stdin).decode("ascii")}
+            return ({} if is_open else {"stdin_open": True}), None
+        case str() | bytes():
+            data = _encoded(stdin)
         case _:
             raise InvalidRequest.field("stdin", "must be a str, bytes or True")
+    if is_open:
+        return {}, data
+    if len(data) > MAX_INLINE_BYTES:
+        return {"stdin_open": True}, data
+    if isinstance(stdin, str):
+        return {"stdin": stdin}, None
+    return {"stdin_base64": base64.b64encode(data).decode("ascii")}, None
+
+
+def _encoded(stdin: str | bytes) -> bytes:
+    try:
+        return stdin.encode() if isinstance(stdin, str) else stdin
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest.field("stdin", "must be valid Unicode, without surrogates") from exc
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """`data` as it is sent in a stream."""
+    view = memoryview(data)
+    return (bytes(view[at : at + _PIECE_BYTES]) for at in range(0, len(data), _PIECE_BYTES))
 
 
 def execution(
@@ -58,13 +87,18 @@ def execution(
     limits: Limits | None,
     merge_output: bool,
     kill_grace: Quantity | None,
-) -> dict[str, Any]:
-    """The body of an execution."""
+    tty: Terminal = False,
+) -> tuple[Body, bytes | None]:
+    """The body of an execution, and what of its input is written once the program runs."""
     fields = given(
         env=env, cwd=cwd, timeout_seconds=timeout, limits=limits, kill_grace_seconds=kill_grace,
         merge_output=merge_output or None,
     )  # fmt: skip
-    return {**command(cmd), **standard_input(stdin), **fields}
+    if tty is not False:
+        rows, cols = tty if isinstance(tty, tuple) else DEFAULT_TERMINAL
+        fields["tty"] = {"rows": rows, "cols": cols}
+    given_input, rest = standard_input(stdin, is_open=tty is not False)
+    return {**command(cmd), **given_input, **fields}, rest
 
 
 def first_wait(body: Mapping[str, Any], *, is_watched: bool) -> float:

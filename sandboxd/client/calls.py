@@ -11,7 +11,7 @@ from typing import Any
 
 from sandboxd.client import routes
 from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
-from sandboxd.client.request import Request
+from sandboxd.client.request import NO_ROOM, Patience, Request
 from sandboxd.client.transport import Transport
 from sandboxd.errors import Draining, SandboxdError
 
@@ -53,9 +53,11 @@ class Client:
         """Have the host take no new work, or take it again; the host."""
         return self._ask(routes.set_draining(draining=draining))
 
-    def create_sandbox(self, body: Mapping[str, Any]) -> Answer:
-        """A new sandbox."""
-        return self._ask(routes.create_sandbox(body))
+    def create_sandbox(
+        self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
+    ) -> Answer:
+        """A new sandbox. capacity_seconds: how long to wait until there is room for it."""
+        return self._ask_patiently(routes.create_sandbox(body), capacity_seconds)
 
     def get_sandbox(self, ref: str) -> Answer:
         """One sandbox, by id or name."""
@@ -90,14 +92,18 @@ class Client:
         return self._ask(routes.history(since, until, points))
 
     def start_execution(
-        self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0
-    ) -> Answer:
+        self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0,
+        capacity_seconds: float | None = None,
+    ) -> Answer:  # fmt: skip
         """The execution, when it ended or after `wait_seconds`; then `finish_execution`."""
-        return self._start(routes.start_execution(ref, body, wait_seconds))
+        return self._start(routes.start_execution(ref, body, wait_seconds), capacity_seconds)
 
-    def run(self, body: Mapping[str, Any], *, wait_seconds: float = 0.0) -> Answer:
-        """The same in a new sandbox that lives as long as it."""
-        return self._start(routes.run(body, wait_seconds))
+    def run(
+        self, body: Mapping[str, Any], *, wait_seconds: float | None = 0.0,
+        capacity_seconds: float | None = None,
+    ) -> Answer:  # fmt: skip
+        """The same in a new sandbox that lives as long as it; wait_seconds: None = to its end."""
+        return self._start(routes.run(body, wait_seconds), capacity_seconds)
 
     def get_execution(self, ref: str, execution_id: str) -> Answer:
         """One execution as it is now."""
@@ -156,10 +162,10 @@ class Client:
                 execution["sandbox_id"], execution["id"], stream, offset=len(inline)
             )
 
-    def _start(self, request: Request) -> Answer:
+    def _start(self, request: Request, capacity_seconds: float | None) -> Answer:
         """Start an execution; when this is left by another exception than a refusal, kill it."""
         try:
-            return self._ask(request)
+            return self._ask_patiently(request, capacity_seconds)
         except SandboxdError:
             raise
         except BaseException:
@@ -169,6 +175,15 @@ class Client:
                     execution = self._ask(request)
                     self.kill_execution(execution["sandbox_id"], execution["id"], {})
             raise
+
+    def _ask_patiently(self, request: Request, capacity_seconds: float | None) -> Answer:
+        patience = Patience(capacity_seconds or 0.0)
+        while True:
+            try:
+                return self._ask(request)
+            except NO_ROOM as exc:
+                # No daemon tells when there is room.
+                time.sleep(patience.pause_seconds(exc))
 
     def _ask(self, request: Request) -> Answer:
         answer: Answer = self.transport.ask(request)

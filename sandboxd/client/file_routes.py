@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
 
 from sandboxd.client.http import quote
 from sandboxd.client.request import Request
@@ -14,6 +14,7 @@ from sandboxd.client.routes import sandbox_path
 
 # A write or a removal of much takes long.
 _TIMEOUT_SECONDS = 600.0
+_PIECE_BYTES = 256 << 10
 Data = str | bytes | Iterable[bytes]
 
 
@@ -46,6 +47,19 @@ def write(
         source=None if isinstance(whole, bytes) else whole,
         size_bytes=None if is_whole else size_bytes,
     )  # fmt: skip
+
+
+def write_copy(ref: str, path: str, file: BinaryIO) -> Request:
+    """Make or replace a file as a copy of an open one: content, permission bits and time."""
+    found = os.fstat(file.fileno())
+    # Its size is not promised: it may grow meanwhile.
+    return write(ref, path, pieces(file), mode=found.st_mode & 0o777, mtime=int(found.st_mtime))
+
+
+def pieces(file: BinaryIO) -> Iterator[bytes]:
+    """An open file from here on, in pieces."""
+    while piece := file.read(_PIECE_BYTES):
+        yield piece
 
 
 def remove(ref: str, path: str) -> Request:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import Iterator
 from typing import overload
 
-from sandboxd.client import file_routes
+from sandboxd.client import file_routes, trees
 from sandboxd.client.calls import Client
 from sandboxd.client.refusals import NoBody
 from sandboxd.client.results import Entry
@@ -43,6 +44,44 @@ class Files:
         bits; without it those of the file that is replaced, else 0644.
         """
         self._client.ask(file_routes.write(self._sandbox_id, path, data, mode=mode))
+
+    def stat(self, path: str) -> Entry:
+        """What is at the path, its size, mode and time among it; links are followed."""
+        answer = self._client.ask(file_routes.list_directory(self._sandbox_id, path, 0))
+        return Entry.of(answer["entries"][0])
+
+    def upload(self, source: str | os.PathLike[str], target: str) -> builtins.list[str]:
+        """Copy a file or a directory and all in it from this host to the path `target`, with modes,
+        times and links; returns what was left out, with why.
+
+        A directory at `target` is filled, a file there is replaced.
+        """
+        skipped = trees.Skipped()
+        if os.path.isdir(source):
+            self.make_dir(target)
+            pieces = trees.pack(os.fspath(source), skipped)
+            self._client.ask(file_routes.write_archive(self._sandbox_id, target, pieces))
+        else:
+            with open(source, "rb") as file:
+                self._client.ask(file_routes.write_copy(self._sandbox_id, target, file))
+        return skipped.said
+
+    def download(self, source: str, target: str | os.PathLike[str]) -> builtins.list[str]:
+        """Copy a file or a directory and all in it to the path `target` on this host; returns what
+        was left out, with why: links that lead out of the directory, sockets and the like.
+
+        Nothing is written through a link, whatever the sandbox sends.
+        """
+        found, skipped = self.stat(source), trees.Skipped()
+        is_directory = found.type == "directory"
+        route = file_routes.read_archive if is_directory else file_routes.read
+        mode, mtime = found.kept
+        with self._client.transport.open(route(self._sandbox_id, source)) as answer:
+            trees.put(
+                answer.chunks(), os.fspath(target), skipped,
+                is_directory=is_directory, mode=mode, mtime=mtime,
+            )  # fmt: skip
+        return skipped.said
 
     def list(self, path: str = "", *, depth: int = 1) -> builtins.list[Entry]:
         """What is below a directory, `depth` levels of it, by path."""

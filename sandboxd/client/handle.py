@@ -9,6 +9,7 @@ from typing import Any
 
 from sandboxd.client import bodies, routes
 from sandboxd.client.calls import RUNNING, Answer, Client, ended
+from sandboxd.client.feed import Feed
 from sandboxd.client.results import Decoder, Output, Result
 from sandboxd.client.tail import follow
 from sandboxd.errors import ExecutionFinished, SandboxdError
@@ -22,6 +23,14 @@ class Handle:
         self.id: str = answer["id"]
         self.sandbox_id: str = answer["sandbox_id"]
         self._ended = ended(answer)
+        self._feed: Feed | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Write all of its input, then the end, while it runs; `wait` raises what stops that."""
+        pieces = bodies.pieces(data)
+        answer = {"id": self.id, "sandbox_id": self.sandbox_id}
+        self._feed = Feed(self._client, answer, lambda: next(pieces, b""), is_lossy=False)
+        self._feed.start()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} in sandbox {self.sandbox_id}>"
@@ -56,6 +65,10 @@ class Handle:
             )
             if answer["status"] in RUNNING:
                 raise TimeoutError(f"execution {self.id} still runs after {timeout:g} seconds")
+        if self._feed is not None:
+            self._feed.join()
+            if self._feed.error is not None:
+                raise self._feed.error
         return self._result(answer)
 
     def kill(
@@ -68,8 +81,12 @@ class Handle:
         with suppress(ExecutionFinished):
             self._client.kill_execution(self.sandbox_id, self.id, bodies.kill(signal, grace))
 
+    def resize(self, rows: int, cols: int) -> None:
+        """Give its terminal another size."""
+        self._client.ask(routes.resize(self.sandbox_id, self.id, rows, cols))
+
     def write_stdin(self, data: str | bytes) -> None:
-        """Send more input to an execution that was started with stdin=True."""
+        """Send more input to an execution that was started with stdin=True or tty."""
         raw = data.encode() if isinstance(data, str) else data
         self._client.ask(routes.write_stdin(self.sandbox_id, self.id, raw))
 

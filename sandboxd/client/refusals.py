@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 from sandboxd import errors
 from sandboxd.errors import MethodNotAllowed, RouteNotFound, SandboxdError
 
+# In the details of a refusal: after how many seconds it may be worth another try.
+RETRY_AFTER = "retry_after_seconds"
+
 
 class DaemonUnreachable(SandboxdError):
     """Raised when nobody answers on the socket; `number` is the errno of connect(2)."""
@@ -97,8 +100,8 @@ _NOT_KNOWN_THERE = (RouteNotFound.code, MethodNotAllowed.code)
 _UPGRADE = "upgrade the daemon, or do without; `sandboxctl doctor` shows its version"
 
 
-def refusal(status: int, body: bytes) -> SandboxdError:
-    """The error that an answer of `status` stands for."""
+def refusal(status: int, body: bytes, retry_after: str | None = None) -> SandboxdError:
+    """The error that an answer of `status` stands for. retry_after: the header's value."""
     if not body:
         return NoBody(status)
     try:
@@ -106,6 +109,8 @@ def refusal(status: int, body: bytes) -> SandboxdError:
         code, message = str(form["code"]), str(form["message"])
         details: dict[str, Any] = {**form["details"], "request_id": form["request_id"]}
         hint = form["hint"]
+        if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
+            details[RETRY_AFTER] = int(retry_after[:9])
     except (ValueError, KeyError, TypeError):
         return UnknownRefusal(f"cannot understand the answer: HTTP status {status}, not an error")
     if code in _NOT_KNOWN_THERE:

@@ -6,18 +6,30 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sandboxd.client.http import encode_query, request_head
-from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, Silent, Unreadable
-from sandboxd.errors import SandboxdError
+from sandboxd.client.refusals import (
+    RETRY_AFTER,
+    ConnectionLost,
+    DaemonUnreachable,
+    Silent,
+    Unreadable,
+)
+from sandboxd.errors import CapacityExceeded, QuotaExceeded, SandboxdError
 
 # Creating and releasing wait for systemd, and that for the kernel.
 TIMEOUT_SECONDS = 150.0
 KEY_HEADER = "Idempotency-Key"
 # Long enough for a daemon that is being restarted.
 _PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+# Where a refusal does not say after how long; and what a server may not make it less than.
+_BUSY_PAUSE_SECONDS = 1.0
+_LEAST_PAUSE_SECONDS = 0.05
+# What another caller's end may make room for.
+NO_ROOM = (CapacityExceeded, QuotaExceeded)
 _RESTARTING = (errno.ENOENT, errno.ECONNREFUSED)
 
 
@@ -136,3 +148,18 @@ class Attempts:
             raise error
         self._was_lost = True
         return pause
+
+
+class Patience:
+    """How long a caller waits for what is refused for want of room now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._give_up = time.monotonic() + seconds
+
+    def pause_seconds(self, error: SandboxdError) -> float:
+        """How long to wait before the next attempt; raises `error` when it would be too late."""
+        left = self._give_up - time.monotonic()
+        if left <= 0:
+            raise error
+        wanted = float(error.details.get(RETRY_AFTER, _BUSY_PAUSE_SECONDS))
+        return min(max(wanted, _LEAST_PAUSE_SECONDS), left)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
+from sandboxd.client.exit_status import exit_status
 from sandboxd.client.file_routes import native_path
 from sandboxd.errors import SandboxdError
 from sandboxd.model import Usage
@@ -22,7 +23,11 @@ class Output(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+# What a repr shows of each stream.
+_SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """A finished execution. `raw` is the answer that it was made from, as API.md has it.
 
@@ -56,6 +61,24 @@ class Result:
     def ok(self) -> bool:
         """Whether it ended by itself with exit code 0."""
         return self.status == "EXITED" and self.exit_code == 0
+
+    @property
+    def returncode(self) -> int:
+        """As a shell has it: the exit code, or 128 and the signal's number.
+
+        137 where a limit, a kill or a release ended it, whatever signal that took; 125 where it
+        could not be set up or nobody knows how it ended.
+        """
+        return exit_status(self.raw)
+
+    def __repr__(self) -> str:
+        parts = [self.status, f"returncode={self.returncode}"]
+        parts += [self.error_code] if self.error_code else []
+        for name, data in (("stdout", self.stdout_bytes), ("stderr", self.stderr_bytes)):
+            text = data[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
+            more = f"... of {len(data)} bytes" if len(text.encode()) < len(data) else ""
+            parts += [f"{name}={text!r}{more}"] if data else []
+        return f"<{type(self).__name__} {self.id} {' '.join(parts)}>"
 
     def check(self) -> None:
         """Raises CommandFailed unless it is `ok`."""
@@ -114,6 +137,11 @@ class Entry:
     def name(self) -> str:
         """The last part of its path."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def kept(self) -> tuple[int, float]:
+        """What a copy keeps: permission bits, and the time of its change in seconds since 1970."""
+        return self.mode & 0o777, self.modified_at.timestamp()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Entry:

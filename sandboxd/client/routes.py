@@ -88,8 +88,8 @@ def start_execution(ref: str, body: Body, wait_seconds: float = 0.0) -> Request:
     return _start(f"{sandbox_path(ref)}/executions", body, wait_seconds)
 
 
-def run(body: Body, wait_seconds: float = 0.0) -> Request:
-    """The same in a new sandbox that lives as long as it."""
+def run(body: Body, wait_seconds: float | None = 0.0) -> Request:
+    """The same in a new sandbox that lives as long as it; wait_seconds: None = to its end."""
     return _start("/v1/run", body, wait_seconds)
 
 
@@ -166,6 +166,8 @@ def _page(path: str, filters: Mapping[str, object], cursor: str | None) -> Reque
     return Request("GET", path, query=query)
 
 
-def _start(path: str, body: Body, wait_seconds: float) -> Request:
+def _start(path: str, body: Body, wait_seconds: float | None) -> Request:
+    if wait_seconds is None:
+        return Request("POST", path, {**body, "wait": True}, has_key=True, timeout_seconds=None)
     wait: object = float(wait_seconds) if wait_seconds else False
     return Request("POST", path, {**body, "wait": wait}, has_key=True)

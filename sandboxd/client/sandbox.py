@@ -45,11 +45,14 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         timeout: bodies.Quantity | None = None,
         idle_timeout: bodies.Quantity | None = None,
+        wait_for_capacity: float | None = None,
         socket: str | None = None,
     ) -> Self:
         """A new sandbox. timeout, idle_timeout: how long it lives, and how long unused.
 
-        socket: the daemon's (default: $SANDBOXD_SOCKET, or the system service's).
+        wait_for_capacity: for so many seconds ask again where there is no room for it now
+        (CapacityExceeded, QuotaExceeded), as often as the daemon says. socket: the daemon's
+        (default: $SANDBOXD_SOCKET, or the system service's).
         """
         body = bodies.given(
             name=name, limits=limits, require=require, require_by=require_by,
@@ -58,7 +61,7 @@ class Sandbox:
             timeout_seconds=timeout, idle_timeout_seconds=idle_timeout,
         )  # fmt: skip
         client = Client(socket_path(socket))
-        return cls(client, client.create_sandbox(body))
+        return cls(client, client.create_sandbox(body, capacity_seconds=wait_for_capacity))
 
     @classmethod
     def connect(cls, ref: str, *, socket: str | None = None) -> Self:
@@ -106,6 +109,8 @@ class Sandbox:
         limits: bodies.Limits | None = None,
         merge_output: bool = False,
         kill_grace: bodies.Quantity | None = None,
+        tty: bodies.Terminal = False,
+        wait_for_capacity: float | None = None,
     ) -> Handle: ...
 
     @overload
@@ -121,6 +126,8 @@ class Sandbox:
         limits: bodies.Limits | None = None,
         merge_output: bool = False,
         kill_grace: bodies.Quantity | None = None,
+        tty: bodies.Terminal = False,
+        wait_for_capacity: float | None = None,
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         check: bool = False,
@@ -138,6 +145,8 @@ class Sandbox:
         limits: bodies.Limits | None = None,
         merge_output: bool = False,
         kill_grace: bodies.Quantity | None = None,
+        tty: bodies.Terminal = False,
+        wait_for_capacity: float | None = None,
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         check: bool = False,
@@ -145,17 +154,26 @@ class Sandbox:
         """Run a command: a str by the shell, a sequence exactly as it is.
 
         background: return at once with a Handle. on_stdout, on_stderr: called with each piece of
-        text as it is printed. check: raise CommandFailed unless it exits with 0. When this is left
-        with an exception, such as KeyboardInterrupt, the command is killed.
+        text as it is printed. check: raise CommandFailed unless it exits with 0. stdin: all of its
+        input, of any size, or True, to write it by the Handle. tty: give it a terminal, of so many
+        rows and columns; all it prints is stdout. wait_for_capacity: as in `create`. When this is
+        left with an exception, such as KeyboardInterrupt, the command is killed.
         """
-        body = bodies.execution(
+        body, rest = bodies.execution(
             cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
-            merge_output=merge_output, kill_grace=kill_grace,
+            merge_output=merge_output, kill_grace=kill_grace, tty=tty,
         )  # fmt: skip
         has_calls = on_stdout is not None or on_stderr is not None
         wait = bodies.first_wait(body, is_watched=background or has_calls)
-        answer = self._client.start_execution(self.id, body, wait_seconds=wait)
+        answer = self._client.start_execution(
+            self.id, body, wait_seconds=wait, capacity_seconds=wait_for_capacity
+        )
         handle = Handle(self._client, answer)
+        if tty is not False and not background:
+            # Nobody is there to type the end of what was not given.
+            rest = rest or b""
+        if rest is not None:
+            handle.feed(rest)
         if background:
             return handle
         try:

@@ -66,7 +66,7 @@ class Exchange:
             while not self._parser.has_head:
                 self.receive()
             if not 200 <= self.status < 300:
-                raise refusal(self.status, self._refused_body())
+                raise refusal(self.status, self._refused_body(), self.headers.get("retry-after"))
         except BaseException:
             self.connection.close()
             raise

@@ -9,6 +9,7 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
 
 from sandboxd.client.below import Below
 from sandboxd.errors import InvalidRequest
@@ -18,6 +19,16 @@ _PERMISSIONS = 0o777
 _MAX_MTIME = 1 << 33
 # Told a name and why it is left out; the name is as hostile as the tree that it is from.
 LeaveOut = Callable[[str, str], None]
+
+
+class Skipped:
+    """Keeps what is left out; `said` has a line for each."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, name: str, reason: str) -> None:
+        self.said.append(f"{name}: {reason}")
 
 
 def pack(directory: str, leave_out: LeaveOut) -> Iterator[bytes]:
@@ -115,6 +126,34 @@ def unpack(pieces: Iterator[bytes], directory: str, leave_out: LeaveOut) -> None
         below.settle(path, *directories[path])
 
 
+def opened(source: str, leave_out: LeaveOut) -> tuple[BinaryIO, bool]:
+    """A file to be read, or a directory as a tar stream in a file without a name; whether it is
+    the latter. The caller closes it."""
+    if not os.path.isdir(source):
+        return open(source, "rb"), False
+    spool = tempfile.TemporaryFile()
+    try:
+        spool.writelines(pack(source, leave_out))
+        spool.seek(0)
+    except BaseException:
+        spool.close()
+        raise
+    return spool, True
+
+
+def put(
+    pieces: Iterator[bytes], target: str, leave_out: LeaveOut, *,
+    is_directory: bool, mode: int, mtime: float,
+) -> None:  # fmt: skip
+    """Make or replace a file by the pieces of one, or make or fill a directory by a tar stream."""
+    if not is_directory:
+        replace_file(target, pieces, mode, mtime)
+        return
+    os.makedirs(target, exist_ok=True)
+    unpack(pieces, os.path.abspath(target), leave_out)
+    settle(target, mode, mtime)
+
+
 def inner_path(name: str) -> str:
     """A member's name as a path below the directory. Raises InvalidRequest."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -150,8 +189,8 @@ def _seconds(mtime: float) -> int:
     return int(mtime) if 0 <= mtime <= _MAX_MTIME else 0
 
 
-def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float | None) -> None:
-    """Write a file, whole or not at all. mtime: in seconds since 1970; None = now."""
+def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) -> None:
+    """Write a file, whole or not at all. mtime: in seconds since 1970."""
     directory = os.path.dirname(path) or "."
     descriptor, made = tempfile.mkstemp(prefix=".sandboxd-", dir=directory)
     try:
@@ -159,20 +198,18 @@ def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float | N
             file.writelines(pieces)
             file.flush()
             os.fchmod(file.fileno(), mode & ~umask())
-            if mtime is not None:
-                os.utime(file.fileno(), (mtime, mtime))
+            os.utime(file.fileno(), (mtime, mtime))
         os.replace(made, path)
     except BaseException:
         os.unlink(made)
         raise
 
 
-def settle(directory: str, mode: int, mtime: float | None) -> None:
+def settle(directory: str, mode: int, mtime: float) -> None:
     """Give a directory the mode of another, as far as the umask lets it, and its time."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if mtime is not None:
-            os.utime(descriptor, (mtime, mtime))
+        os.utime(descriptor, (mtime, mtime))
         os.fchmod(descriptor, mode & ~umask())
     finally:
         os.close(descriptor)

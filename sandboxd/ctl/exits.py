@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Mapping
-from typing import Any
 
+from sandboxd.client.exit_status import KILLED as KILLED
+from sandboxd.client.exit_status import REFUSED as REFUSED
+from sandboxd.client.exit_status import SIGNALLED as SIGNALLED
+from sandboxd.client.exit_status import exit_status
 from sandboxd.errors import (
     CapacityExceeded,
     Draining,
@@ -16,14 +18,12 @@ from sandboxd.errors import (
     SandboxdError,
 )
 
-REFUSED = 125
 # EX_TEMPFAIL of sysexits.h: the same call may work later.
 NO_CAPACITY = 75
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
-KILLED = 137
-SIGNALLED = 128
 NOT_ALL_ENFORCED = 1
+of_execution = exit_status
 
 
 class Interrupted(Exception):
@@ -32,19 +32,6 @@ class Interrupted(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
         self.number = number
-
-
-def of_execution(execution: Mapping[str, Any]) -> int:
-    """The exit code that a finished execution stands for."""
-    match execution["status"]:
-        case "EXITED":
-            return int(execution["exit_code"])
-        case "SIGNALED":
-            return SIGNALLED + int(execution["signal"])
-        case "FAILED" | "LOST" | "PENDING" | "RUNNING":
-            return REFUSED
-        case _:
-            return KILLED
 
 
 def of_error(error: SandboxdError) -> int:

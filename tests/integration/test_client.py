@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
+import os
 import socket
 import threading
 import time
@@ -25,6 +27,7 @@ from sandboxd.errors import (
     CapacityExceeded,
     ExecutionFinished,
     ExecutionNotStarted,
+    FileMissing,
     InvalidRequest,
     NameInUse,
     SandboxNotFound,
@@ -84,6 +87,85 @@ def test_bytes_and_more_output_than_an_answer_carries(box: Sandbox) -> None:
     result = box.run(["cat"], stdin=data)
     assert result.stdout_bytes == data
     assert "\ufffd" in result.stdout
+
+
+LARGE = bytes(range(256)) * (48 << 10)
+
+
+def test_input_of_any_size_is_passed_on(box: Sandbox) -> None:
+    copied = box.run("sha256sum; echo end >&2", stdin=LARGE, timeout="120s")
+    assert copied.stdout.split()[0] == hashlib.sha256(LARGE).hexdigest()
+    text = "grüße\n" * 400_000
+    heard: list[str] = []
+    seen = box.run("wc -c", stdin=text, on_stdout=heard.append, timeout="120s")
+    assert "".join(heard) == seen.stdout == f"{len(text.encode())}\n"
+    # One that does not read it all is fine.
+    assert box.run("head -c 3 > /dev/null; exit 4", stdin=LARGE).exit_code == 4
+    handle = box.run("sleep 0.3; wc -c", stdin=LARGE, background=True)
+    assert handle.wait(120).stdout == f"{len(LARGE)}\n"
+    assert box.run("cat > /dev/null; sleep 60", stdin=LARGE, timeout="2s").status == "TIMED_OUT"
+    with pytest.raises(InvalidRequest):
+        box.run("cat", stdin="\ud800" * 10)
+
+
+def test_a_terminal(box: Sandbox) -> None:
+    result = box.run("stty size; tty > /dev/null && echo yes; cat", tty=(33, 99), stdin="typed\n")
+    assert result.stdout.replace("\r", "").startswith("33 99\nyes\n")
+    assert "typed" in result.stdout
+    # Without input it has ended at once, so that nothing waits for somebody to type.
+    assert box.run("cat; echo over", tty=True, timeout="60s").stdout.split() == ["over"]
+    handle = box.run("read line; stty size", tty=True, background=True)
+    handle.resize(10, 20)
+    handle.write_stdin("go\n")
+    assert handle.wait(60).stdout.split()[-2:] == ["10", "20"]
+
+
+def test_trees_there_and_back(box: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "tree"
+    (source / "bin").mkdir(parents=True)
+    (source / "bin/tool").write_text("#!/bin/sh\necho ran")
+    (source / "bin/tool").chmod(0o755)
+    (source / "bin/python").symlink_to("/usr/bin/python3")
+    os.mkfifo(source / "pipe")
+    os.utime(source / "bin/tool", (1000, 1000))
+    assert box.files.upload(source, "up/tree") == [
+        f"{source}/pipe: neither a file nor a directory nor a link"
+    ]
+    assert box.run("up/tree/bin/tool").stdout == "ran\n"
+    entry = box.files.stat("up/tree/bin/tool")
+    assert (entry.type, entry.size_bytes, entry.mode) == ("file", 18, 0o755)
+    assert entry.modified_at.timestamp() == 1000
+    with pytest.raises(FileMissing):
+        box.files.stat("up/nosuch")
+    out = box.files.download("up/tree", tmp_path / "back")
+    assert out == ["bin/python: a link that leads to /usr/bin/python3"]
+    assert (tmp_path / "back/bin/tool").read_text() == "#!/bin/sh\necho ran"
+    assert (tmp_path / "back/bin/tool").stat().st_mtime == 1000
+    box.files.upload(source / "bin/tool", "/tmp/tool")
+    assert box.run("/tmp/tool").stdout == "ran\n"
+    box.files.download("/tmp/tool", tmp_path / "tool")
+    assert (tmp_path / "tool").stat().st_mode & 0o777 == 0o755
+
+
+async def test_the_same_input_terminals_and_trees_for_asyncio(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    (tmp_path / "tree/a").mkdir(parents=True)
+    (tmp_path / "tree/a/f").write_text("x")
+    async with await AsyncSandbox.create(socket=daemon.socket) as box:
+        copied = await box.run("sha256sum", stdin=LARGE, timeout="120s")
+        assert copied.stdout.split()[0] == hashlib.sha256(LARGE).hexdigest()
+        assert (await box.run("exit 4", stdin=LARGE)).returncode == 4
+        running = await box.run("wc -c", stdin=LARGE, background=True)
+        assert (await running.wait(120)).stdout == f"{len(LARGE)}\n"
+        assert (await box.run("cat; stty size", tty=(7, 8))).stdout.split() == ["7", "8"]
+        assert await box.files.upload(tmp_path / "tree", "tree") == []
+        assert (await box.files.stat("tree/a/f")).size_bytes == 1
+        assert await box.files.download("tree", tmp_path / "back") == []
+        assert (tmp_path / "back/a/f").read_text() == "x"
+        await box.files.download("tree/a/f", tmp_path / "f")
+        await box.files.upload(tmp_path / "f", "g")
+        assert await box.files.read("g") == "x"
 
 
 def test_check_tells_how_it_failed(box: Sandbox) -> None:

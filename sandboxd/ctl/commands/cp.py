@@ -77,26 +77,19 @@ def _copy_out(client: Client, sandbox: str, path: str, target: str) -> None:
     name = os.path.basename(path.rstrip("/")) or sandbox
     if target != "-" and os.path.isdir(target):
         target = os.path.join(target, name)
-    if found.type == "directory":
-        _directory_out(client, sandbox, path, target, found)
-        return
-    with client.transport.open(file_routes.read(sandbox, path)) as answer:
-        pieces = counted(answer.chunks(), name, found.size_bytes)
+    is_directory = found.type == "directory"
+    if is_directory and target == "-":
+        raise InvalidRequest(f"cannot copy {path!r} to standard output: it is a directory")
+    route = file_routes.read_archive if is_directory else file_routes.read
+    mode, mtime = found.kept
+    with client.transport.open(route(sandbox, path)) as answer:
+        size = None if is_directory else found.size_bytes
+        pieces = counted(answer.chunks(), name, size)
         if target == "-":
             sys.stdout.buffer.writelines(pieces)
             sys.stdout.buffer.flush()
         else:
-            trees.replace_file(target, pieces, found.mode & 0o777, found.modified_at.timestamp())
-
-
-def _directory_out(client: Client, sandbox: str, path: str, target: str, found: Entry) -> None:
-    if target == "-":
-        raise InvalidRequest(f"cannot copy {path!r} to standard output: it is a directory")
-    os.makedirs(target, exist_ok=True)
-    with client.transport.open(file_routes.read_archive(sandbox, path)) as answer:
-        pieces = counted(answer.chunks(), os.path.basename(target), None)
-        trees.unpack(iter(pieces), os.path.abspath(target), _leave_out)
-    trees.settle(target, found.mode & 0o777, found.modified_at.timestamp())
+            trees.put(pieces, target, _leave_out, is_directory=is_directory, mode=mode, mtime=mtime)
 
 
 def _leave_out(name: str, reason: str) -> None:

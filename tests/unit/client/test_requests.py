@@ -16,9 +16,14 @@ from aiohttp import web
 from sandboxd.api.server import Api
 from sandboxd.client import AsyncSandbox, Sandbox
 from sandboxd.client.calls import Client
+from sandboxd.client.exit_status import exit_status
+from sandboxd.client.refusals import refusal
+from sandboxd.client.request import Patience
+from sandboxd.errors import CapacityExceeded
 from sandboxd.model import ExecutionStatus
+from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Served, served
-from tests.unit.client.test_transport import listening
+from tests.unit.client.test_transport import form, listening
 from tests.unit.ctl.test_commands import ctl
 
 Asked = list[str]
@@ -185,3 +190,83 @@ async def test_a_server_that_stops_ends_the_wait_of_a_start_with_its_answer() ->
             await server.engine.waited.wait()
     answered = await asking
     assert (answered.status, answered.json["status"]) == (201, "RUNNING")
+
+
+class NoRoom:
+    """Refuses so often, then takes; notes when it was asked."""
+
+    def __init__(self, server: Served, times: int) -> None:
+        self._left = times
+        self._server = server
+        self._create = server.engine.create_sandbox
+        server.engine.create_sandbox = self.create  # type: ignore[method-assign]
+
+    async def create(self, caller: Any, request: Any) -> Any:
+        self._left -= 1
+        if self._left >= 0:
+            raise no_room()
+        return await self._create(caller, request)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_is_refused_for_want_of_room_is_asked_again_for_as_long_as_was_said(
+    is_async: bool, asked: Asked
+) -> None:
+    async def create(seconds: float | None) -> object:
+        if is_async:
+            return await AsyncSandbox.create(socket=server.path, wait_for_capacity=seconds)
+        return await asyncio.to_thread(
+            Sandbox.create, socket=server.path, wait_for_capacity=seconds
+        )
+
+    async with served() as server:
+        NoRoom(server, 1)
+        async with asyncio.timeout(30):
+            await create(20.0)
+            assert asked == ["POST /v1/sandboxes"] * 2
+            NoRoom(server, 1000)
+            with pytest.raises(CapacityExceeded):
+                await create(0.2)
+            asked.clear()
+            with pytest.raises(CapacityExceeded):
+                await create(None)
+        assert len(asked) == 1
+
+
+def test_the_server_says_after_how_long_and_the_caller_for_how_long() -> None:
+    error = refusal(503, form("CAPACITY_EXCEEDED"), "7")
+    assert error.details["retry_after_seconds"] == 7
+    assert Patience(60).pause_seconds(error) == 7.0
+    assert 0 < Patience(2).pause_seconds(error) <= 2
+    assert Patience(60).pause_seconds(refusal(429, form("EXECUTION_LIMIT_REACHED"))) == 1.0
+    assert Patience(60).pause_seconds(refusal(503, form("CAPACITY_EXCEEDED"), "0")) > 0
+    assert "retry_after_seconds" not in refusal(503, form("DRAINING"), "soon").details
+    with pytest.raises(CapacityExceeded):
+        Patience(0).pause_seconds(error)
+
+
+def test_outside_asyncio_it_says_so() -> None:
+    creating = AsyncSandbox.create(socket="/nonexistent")
+    with pytest.raises(RuntimeError, match=r"trio\.to_thread\.run_sync"):
+        creating.send(None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [({"status": "EXITED", "exit_code": 3}, 3), ({"status": "SIGNALED", "signal": 11}, 139),
+     ({"status": "OOM_KILLED"}, 137), ({"status": "TIMED_OUT"}, 137), ({"status": "LOST"}, 125)],
+)  # fmt: skip
+def test_one_number_for_how_it_ended(answer: dict[str, Any], code: int) -> None:
+    assert exit_status(answer) == code
+
+
+async def test_a_result_is_shown_in_one_short_line() -> None:
+    async with served() as server:
+        server.engine.stdout, server.engine.stderr = "ü".encode() * 5000, b"short\n"
+        box = await AsyncSandbox.create(socket=server.path)
+        result = await box.run("prog")
+        shown = repr(result)
+        assert shown == (
+            f"<Result {result.id} EXITED returncode=0 stdout={'ü' * 40!r}... of 10000 bytes"
+            " stderr='short\\n'>"
+        )

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One number for how an execution ended, as shells and schedulers have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+REFUSED = 125
+KILLED = 137
+SIGNALLED = 128
+
+
+def exit_status(execution: Mapping[str, Any]) -> int:
+    """The exit code that a finished execution stands for."""
+    match execution["status"]:
+        case "EXITED":
+            return int(execution["exit_code"])
+        case "SIGNALED":
+            return SIGNALLED + int(execution["signal"])
+        case "FAILED" | "LOST" | "PENDING" | "RUNNING":
+            return REFUSED
+        case _:
+            return KILLED
