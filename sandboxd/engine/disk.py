@@ -5,6 +5,9 @@ A sandbox cannot have passed its limit before the file system as a whole has gro
 sandbox had left at its last count: until then nothing is counted (but for a look now and then,
 since what others delete hides growth). Over it the running executions end. Those that start while
 it is over may go on, so that they can delete, as long as it does not grow.
+
+Each sandbox is counted and judged by itself: it rests in proportion to what its own counts take,
+and none waits for another one's to end (the workspace counts in turns).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveSandbox
@@ -21,8 +25,10 @@ from sandboxd.model import ErrorCode, LimitOwner, Outcome, Sandbox
 
 _log = logging.getLogger(__name__)
 DISK_PERIOD_SECONDS = 0.25
-# All counting together has at most 2 % of a core.
+# A sandbox's counts have at most 2 % of a core, or a tenth of one where that would leave it alone
+# for longer than its oldest count may be: whoever makes counting slow is not left alone for it.
 _REST = 49.0
+_DEAR_REST = 9.0
 # What callers ask for may take a tenth of one.
 _CALLER_REST = 9.0
 _CALLER_WAIT_SECONDS = 2.0
@@ -39,10 +45,10 @@ class DiskKeeper:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._rests_until = 0.0
+        self._looks: dict[LiveSandbox, asyncio.Task[None]] = {}
 
     async def pass_once(self) -> None:
-        """Count who may be over, the most urgent first, and end what is."""
+        """Begin to count who may be over, and to end what is."""
         context = self._context
         active = [
             live
@@ -52,13 +58,21 @@ class DiskKeeper:
         if not active:
             return
         growth = await context.workspaces.disk_growth()
-        due = [(self._urgency(live, growth), live) for live in active]
-        for urgency, live in sorted(due, key=lambda pair: pair[0], reverse=True):
-            if urgency < 1.0 or context.clock.monotonic() < self._rests_until:
-                return
-            await self._count(live)
-            self._rests_until = context.clock.monotonic() + live.disk.took_seconds * _REST
-            await self._judge(live)
+        for live in active:
+            if live not in self._looks and self._is_due(live, growth):
+                name = f"count of the disk of sandbox {live.sandbox.id}"
+                task = context.tasks.start(self._look(live), name)
+                self._looks[live] = task
+                task.add_done_callback(partial(self._looked, live))
+
+    @property
+    def under_way(self) -> int:
+        """How many sandboxes are being counted or ended."""
+        return len(self._looks)
+
+    async def finish(self) -> None:
+        """Wait for the end of all that has begun."""
+        await asyncio.gather(*self._looks.values())
 
     async def used(self, live: LiveSandbox) -> int | None:
         """Bytes on disk now, or a little earlier where counting takes long; None if unknown."""
@@ -91,16 +105,25 @@ class DiskKeeper:
 
     # -- private
 
-    def _urgency(self, live: LiveSandbox, growth: int) -> float:
-        """How much of the way to where it must be counted; above 1: now."""
+    def _looked(self, live: LiveSandbox, _task: asyncio.Task[None]) -> None:
+        del self._looks[live]
+
+    async def _look(self, live: LiveSandbox) -> None:
+        await self._count(live)
+        await self._judge(live)
+
+    def _is_due(self, live: LiveSandbox, growth: int) -> bool:
+        """Whether it must be counted now."""
         disk, limit = live.disk, live.sandbox.limits.disk_bytes
         if disk.used_bytes is None:
-            return 2.0
+            return True
         age = self._context.clock.monotonic() - disk.counted_monotonic
-        if disk.used_bytes >= limit:
-            return age / max(DISK_PERIOD_SECONDS, disk.took_seconds * _REST)
-        grown = (growth - disk.growth_bytes) / (limit - disk.used_bytes)
-        return max(grown, age / max(_OLDEST_SECONDS, disk.took_seconds * _REST))
+        took = disk.took_seconds
+        rest = min(took * _REST, max(_OLDEST_SECONDS, took * _DEAR_REST))
+        if age < max(DISK_PERIOD_SECONDS, rest):
+            return False
+        has_grown = growth - disk.growth_bytes >= limit - disk.used_bytes
+        return has_grown or age >= _OLDEST_SECONDS
 
     def _rest_for_caller(self, live: LiveSandbox) -> float:
         """Seconds until a caller may have it counted again."""

@@ -201,7 +201,8 @@ class Directories:
         if self._own_disks is not None and self._own_disks.has(sandbox.id):
             return await asyncio.to_thread(self._own_disks.used_bytes, sandbox.id), 0.0
         paths = (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id))
-        return await self._disk.used_bytes(paths, sandbox.uid)
+        turn = Turn(sandbox.owner_uid, sandbox.id)
+        return await self._disk.used_bytes(paths, sandbox.uid, sandbox.limits.disk_bytes, turn)
 
     async def disk_growth(self) -> int:
         """Bytes by which the file system has grown so far, whoever's they are."""

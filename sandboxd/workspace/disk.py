@@ -4,22 +4,33 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from functools import partial
 from threading import Event
+from typing import TypeVar
 
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import EnforcedBy, Enforcement
 from sandboxd.quantity import MAX_BYTES, format_bytes
+from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import scan
 from sandboxd.workspace.quota import UserQuota
 from sandboxd.workspace.workers import finished
 
 _DEFAULT_FLOOR_BYTES = 1 << 30
 _DEFAULT_FLOOR_SHARE = 0.05
+_INODE_FLOOR_SHARE = 0.02
+# Of a count, in turn with others' counts, and how often as long none is counted after each.
+_SLICE_SECONDS = 0.02
+_REST = 3.0
+_SPARE_NAMES = 10_000
+
+T = TypeVar("T")
 
 
 class DiskMeans(StrEnum):
@@ -48,10 +59,12 @@ class Disk:
         self._quota = UserQuota(directory)
         self._obstacle: str | None = "not looked at yet"
         self._growth = 0
-        self._last_used: int | None = None
+        self._last_used: tuple[int, int] | None = None
         self._stop = Event()
-        # One: it is the bound on the time that counting takes.
+        # One, which rests in between: that is the bound on the time that all counting takes.
         self._scanner = ThreadPoolExecutor(1, thread_name_prefix="scanner")
+        self._turns = Turns(1)
+        self._rests_until = 0.0
 
     def open(self) -> None:
         """Find out what holds a sandbox's limit here. Raises ConfigError where that is not what
@@ -91,13 +104,22 @@ class Disk:
             EnforcedBy.SUPERVISOR,
             "home and /tmp are counted while the disk fills up; RLIMIT_FSIZE bounds each file; no "
             f"kernel quota: {self._obstacle}",
-            "counted at most 4 times a second, with at most 2 % of a core",
+            "an entry counts as 4 KiB at least; counted at most 4 times a second, with at most 2 % "
+            "of a core or every 10 seconds, and a quarter of a core for all sandboxes",
         )
 
     def check_floor(self) -> None:
         """Raise HostDiskFull where there is too little room for another sandbox."""
         found = os.statvfs(self._directory)
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        if found.f_files and found.f_favail < found.f_files * _INODE_FLOOR_SHARE:
+            raise HostDiskFull(
+                f"cannot create a sandbox: {found.f_favail} of the disk's {found.f_files} inodes "
+                f"are free, and {_INODE_FLOOR_SHARE:.0%} are kept free",
+                hint="delete files on the state directory's file system, or release sandboxes",
+                details={"free_inodes": found.f_favail, "inodes": found.f_files,
+                         "path": self._directory},
+            )  # fmt: skip
         floor = self._floor_bytes
         if floor is None:
             floor = min(_DEFAULT_FLOOR_BYTES, int(whole * _DEFAULT_FLOOR_SHARE))
@@ -119,17 +141,52 @@ class Disk:
         if self.holds:
             self._quota.lift(uid)
 
-    async def used_bytes(self, roots: Sequence[str], uid: int) -> tuple[int, float]:
+    async def used_bytes(
+        self, roots: Sequence[str], uid: int, limit_bytes: int, turn: Turn
+    ) -> tuple[int, float]:
         """What the sandbox has, by the kernel's books, else counted, and the processor time that
-        this took. More than any limit for a tree that cannot be counted. Raises OSError."""
+        this took. More than any limit for what cannot be counted. Raises OSError.
+
+        limit_bytes: its limit. turn: in whose turn it is counted.
+        """
         if self.holds:
             return await asyncio.to_thread(self._quota.used, uid), 0.0
         seen_uid = uid if self._is_root else None
-        return await finished(
-            asyncio.get_running_loop().run_in_executor(
-                self._scanner, _count, roots, seen_uid, self._stop
-            )
-        )
+        # Twice as many as would be over the limit, if none of them were names of one file.
+        most_names = _SPARE_NAMES + 2 * limit_bytes // scan.BYTES_OF_AN_INODE
+        steps = scan.used_bytes(roots, seen_uid, most_names)
+        took = 0.0
+        try:
+            while True:
+                used, seconds = await self._count_on(steps, turn)
+                took += seconds
+                if used is not None:
+                    return used, took
+        finally:
+            if self._stop.is_set():
+                steps.close()
+            else:
+                await self._in_scanner(steps.close)
+
+    async def _count_on(
+        self, steps: Generator[None, None, int], turn: Turn
+    ) -> tuple[int | None, float]:
+        """A slice of a count, once it is its turn: what was counted at the end, and the processor
+        time."""
+        loop = asyncio.get_running_loop()
+        async with self._turns.one(turn):
+            await asyncio.sleep(self._rests_until - loop.time())
+            begin = loop.time()
+            try:
+                return await self._in_scanner(partial(_slice, steps, self._stop))
+            finally:
+                now = loop.time()
+                self._rests_until = now + (now - begin) * _REST
+
+    async def _in_scanner(self, work: Callable[[], T]) -> T:
+        if self._stop.is_set():
+            raise InterruptedError(errno.EINTR, "the daemon stops")
+        return await finished(asyncio.get_running_loop().run_in_executor(self._scanner, work))
 
     async def growth_bytes(self) -> int:
         """What the whole file system has grown by since the start, what shrank it left out."""
@@ -137,17 +194,28 @@ class Disk:
 
     def _growth_bytes(self) -> int:
         found = os.statvfs(self._directory)
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        # What has no blocks has an inode at least.
+        used = (
+            (found.f_blocks - found.f_bfree) * found.f_frsize,
+            (found.f_files - found.f_ffree) * scan.BYTES_OF_AN_INODE,
+        )
         if self._last_used is not None:
-            self._growth += max(0, used - self._last_used)
+            pairs = zip(used, self._last_used, strict=True)
+            self._growth += sum(max(0, now - before) for now, before in pairs)
         self._last_used = used
         return self._growth
 
 
-def _count(roots: Sequence[str], uid: int | None, stop: Event) -> tuple[int, float]:
-    begin = time.thread_time()
+def _slice(steps: Generator[None, None, int], stop: Event) -> tuple[int | None, float]:
+    """Some of the steps: what was counted if these were the last, and the processor time."""
+    end, begin = time.monotonic() + _SLICE_SECONDS, time.thread_time()
+    used = None
     try:
-        used = scan.used_bytes(roots, uid, stop)
+        next(steps)
+        while time.monotonic() < end and not stop.is_set():
+            next(steps)
+    except StopIteration as last:
+        used = last.value
     except scan.Uncountable:
         used = MAX_BYTES
     return used, time.thread_time() - begin

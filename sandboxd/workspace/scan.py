@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts what a hostile tree takes on disk: as du(1) does, bounded in memory and descriptors.
 
-Also what no directory names any more: files that were removed while a process holds them open.
+Also what no directory names any more: files that were removed while a process holds them open. What
+takes less than 4 KiB counts as that: it has an inode, of which a file system has so many and no
+more.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from threading import Event
 
 from sandboxd.entries import join
 from sandboxd.workspace import beneath
@@ -18,6 +19,9 @@ from sandboxd.workspace.beneath import closing_fd
 from sandboxd.workspace.listing import VANISHED
 
 _BLOCK = 512
+BYTES_OF_AN_INODE = 4096
+# Of all processes of a sandbox: a second's work.
+_MAX_DESCRIPTORS = 1 << 18
 # File names known to have several: above, each name counts by itself.
 _MAX_SHARED = 100_000
 
@@ -27,52 +31,55 @@ _MAX_ANCHORS = 256
 _MAX_WAITING_BYTES = 16 << 20
 
 
-class Stopped(Exception):
-    """Raised when a count was told to stop."""
-
-
 class Uncountable(Exception):
-    """Raised for a tree too deep, or with too many directories in one, to be counted."""
+    """Raised for a tree too deep, with too many directories in one or too many names to be counted,
+    and for processes with too many descriptors."""
 
 
 class _Count:
-    def __init__(self, stop: Event) -> None:
+    def __init__(self, most_names: int) -> None:
         self.used_bytes = 0
-        self._stop = stop
+        self._names_left = most_names
         self._shared: set[int] = set()
 
     def add(self, found: os.stat_result) -> None:
-        if self._stop.is_set():
-            raise Stopped
+        self._names_left -= 1
+        if self._names_left < 0:
+            raise Uncountable
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             if found.st_ino in self._shared:
                 return
             if len(self._shared) < _MAX_SHARED:
                 self._shared.add(found.st_ino)
-        self.used_bytes += found.st_blocks * _BLOCK
+        self.used_bytes += max(found.st_blocks * _BLOCK, BYTES_OF_AN_INODE)
 
 
-def used_bytes(roots: Iterable[str], uid: int | None, stop: Event) -> int:
+def used_bytes(
+    roots: Iterable[str], uid: int | None, most_names: int
+) -> Generator[None, None, int]:
     """Bytes on disk of what is below `roots`, each on the same file system, and of what processes
     of `uid` hold open there without a name (uid None: not looked for).
 
-    Raises OSError where a root cannot be read, Stopped and Uncountable.
+    To be done in steps. most_names: above, it is not worth going on. Raises OSError where a root
+    cannot be read, and Uncountable.
     """
-    count = _Count(stop)
+    count = _Count(most_names)
     device = 0
     for root in roots:
         with closing_fd(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)) as top:
             found = os.fstat(top)
             device = found.st_dev
             count.add(found)
-            _add_tree(top, count)
+            yield from _add_tree(top, count)
     if uid is not None:
-        for found in _nameless(uid, device):
-            count.add(found)
+        for nameless in _nameless(uid, device):
+            if nameless is not None:
+                count.add(nameless)
+            yield
     return count.used_bytes
 
 
-def _add_tree(top: int, count: _Count, depth: int = 0) -> None:
+def _add_tree(top: int, count: _Count, depth: int = 0) -> Generator[None, None, None]:
     """One directory open at a time; those with long paths are walked from a descriptor of their
     own, since no path may be longer than PATH_MAX."""
     if depth > _MAX_ANCHORS:
@@ -89,18 +96,22 @@ def _add_tree(top: int, count: _Count, depth: int = 0) -> None:
             raise
         with closing_fd(fd):
             if len(path) > _ANCHOR_BYTES:
-                _add_tree(fd, count, depth + 1)
+                yield from _add_tree(fd, count, depth + 1)
                 continue
             for name in _add_entries(fd, count):
+                yield
+                if name is None:
+                    continue
                 below = join(path, name)
                 waiting.append(below)
                 waiting_bytes += len(below)
                 if waiting_bytes > _MAX_WAITING_BYTES:
                     raise Uncountable
+        yield
 
 
-def _add_entries(directory: int, count: _Count) -> Iterator[bytes]:
-    """Count what is in a directory; gives names of those below it."""
+def _add_entries(directory: int, count: _Count) -> Iterator[bytes | None]:
+    """Count what is in a directory; gives names of those below it, None for anything else."""
     with os.scandir(directory) as names:
         for item in names:
             with suppress(FileNotFoundError):
@@ -108,15 +119,22 @@ def _add_entries(directory: int, count: _Count) -> Iterator[bytes]:
                 count.add(found)
                 if stat.S_ISDIR(found.st_mode):
                     yield os.fsencode(item.name)
+                    continue
+            yield None
 
 
-def _nameless(uid: int, device: int) -> Iterator[os.stat_result]:
+def _nameless(uid: int, device: int) -> Iterator[os.stat_result | None]:
     """Removed files of this device that processes of `uid` hold open, each once. Needs the right
-    to look at another's descriptors (CAP_SYS_PTRACE); without it there are none to be seen."""
-    seen = set()
+    to look at another's descriptors (CAP_SYS_PTRACE); without it there are none to be seen. None
+    for any other descriptor. Raises Uncountable."""
+    seen, looks = set(), 0
     for pid in _processes(uid):
         with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
             for item in descriptors:
+                looks += 1
+                if looks > _MAX_DESCRIPTORS:
+                    raise Uncountable
+                yield None
                 with suppress(OSError):
                     found = item.stat()
                     is_ours = found.st_dev == device and stat.S_ISREG(found.st_mode)

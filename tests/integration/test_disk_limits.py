@@ -28,6 +28,10 @@ def test_fill_and_recover(daemon: Daemon, where: str) -> None:
     disk_limits.check_fill_and_recover(daemon, held_by="supervisor", where=where)
 
 
+def test_inodes(daemon: Daemon) -> None:
+    disk_limits.check_inodes(daemon, held_by="supervisor")
+
+
 def test_api_writes(daemon: Daemon) -> None:
     disk_limits.check_api_writes(daemon)
 

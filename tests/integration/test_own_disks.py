@@ -30,6 +30,10 @@ def test_api_writes(daemon: Daemon) -> None:
     disk_limits.check_api_writes(daemon)
 
 
+def test_inodes(daemon: Daemon) -> None:
+    disk_limits.check_inodes(daemon, held_by="kernel")
+
+
 def test_usage(daemon: Daemon) -> None:
     disk_limits.check_usage(daemon)
 

@@ -34,6 +34,10 @@ def test_fill_and_recover(daemon: Daemon, kind: str, where: str) -> None:
     disk_limits.check_fill_and_recover(daemon, held_by=HELD_BY[kind], where=where)
 
 
+def test_inodes(daemon: Daemon, kind: str) -> None:
+    disk_limits.check_inodes(daemon, held_by=HELD_BY[kind])
+
+
 def test_api_writes(daemon: Daemon) -> None:
     disk_limits.check_api_writes(daemon)
 

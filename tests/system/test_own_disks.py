@@ -26,6 +26,10 @@ def test_fill_and_recover(daemon: Daemon, level: str, where: str) -> None:
     disk_limits.check_fill_and_recover(daemon, held_by="kernel", where=where, isolation=level)
 
 
+def test_inodes(daemon: Daemon) -> None:
+    disk_limits.check_inodes(daemon, held_by="kernel")
+
+
 def test_usage(daemon: Daemon) -> None:
     disk_limits.check_usage(daemon)
 

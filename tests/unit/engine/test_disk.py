@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -34,6 +35,12 @@ async def running(world: World) -> AsyncIterator[tuple[Engine, DiskKeeper, LiveS
         context.tasks.cancel_all()
 
 
+async def look(keeper: DiskKeeper) -> None:
+    """A pass, and all that it begins."""
+    await keeper.pass_once()
+    await keeper.finish()
+
+
 def counts(world: World) -> int:
     return world.calls.count("disk_used")
 
@@ -42,18 +49,18 @@ async def test_is_counted_only_when_it_may_have_passed_its_limit() -> None:
     world = World()
     async with running(world) as (_, keeper, _live):
         world.disk_used = 4 * MIB
-        await keeper.pass_once()
+        await look(keeper)
         assert counts(world) == 1
         world.seconds += 1
         world.disk_growth = 5 * MIB
-        await keeper.pass_once()
+        await look(keeper)
         assert counts(world) == 1
         world.disk_growth = 6 * MIB
-        await keeper.pass_once()
+        await look(keeper)
         assert counts(world) == 2
         # What others delete hides growth: now and then it is looked at all the same.
         world.seconds += 11
-        await keeper.pass_once()
+        await look(keeper)
         assert counts(world) == 3
 
 
@@ -61,19 +68,19 @@ async def test_over_the_limit_ends_the_executions_and_lets_new_ones_delete() -> 
     world = World()
     async with running(world) as (engine, keeper, live):
         world.disk_used = 12 * MIB
-        await keeper.pass_once()
+        await look(keeper)
         [first] = engine.list_executions(ME)
         assert first.outcome.status is ExecutionStatus.DISK_QUOTA_EXCEEDED
         sweeper = await engine.start_execution(ME, live.sandbox.id, RUN)
         for used in (12, 11, 11):
             world.seconds += 1
             world.disk_used = used * MIB
-            await keeper.pass_once()
+            await look(keeper)
             assert not sweeper.is_finished
         # Growing again is over again, though it was more once.
         world.seconds += 1
         world.disk_used = 12 * MIB
-        await keeper.pass_once()
+        await look(keeper)
         assert sweeper.outcome.status is ExecutionStatus.DISK_QUOTA_EXCEEDED
 
 
@@ -82,15 +89,51 @@ async def test_counting_rests_in_proportion_to_what_it_takes() -> None:
     async with running(world) as (_, keeper, _live):
         world.disk_seconds = 2.0
         world.disk_used = 4 * MIB
-        await keeper.pass_once()
+        await look(keeper)
         done = counts(world)
         world.disk_growth = 1 << 40
-        world.seconds += 40
-        await keeper.pass_once()
+        # A tenth of a core.
+        world.seconds += 17
+        await look(keeper)
         assert counts(world) == done
-        world.seconds += 100
-        await keeper.pass_once()
+        world.seconds += 2
+        await look(keeper)
         assert counts(world) > done
+
+
+async def test_who_makes_its_count_dear_is_counted_all_the_same() -> None:
+    world = World()
+    async with running(world) as (_, keeper, _live):
+        world.disk_seconds = 0.5
+        await look(keeper)
+        done = counts(world)
+        # At 2 % of a core it would be 25 seconds.
+        world.seconds += 11
+        await look(keeper)
+        assert counts(world) == done + 1
+
+
+async def test_no_sandbox_waits_for_another_one_s_count_nor_rests_for_it() -> None:
+    world = World()
+    async with running(world) as (engine, keeper, slow):
+        world.disk_slow[slow.sandbox.id] = asyncio.Event()
+        world.disk_seconds = 60.0
+        await keeper.pass_once()
+        asked = SandboxRequest(limits=LimitChanges(disk_bytes=10 * MIB))
+        other = await engine.create_sandbox(ME, asked)
+        execution = await engine.start_execution(ME, other.id, RUN)
+        world.disk_used = 12 * MIB
+        await keeper.pass_once()
+        async with asyncio.timeout(10):
+            await engine.wait_execution(ME, other.id, execution.id, 10)
+        assert execution.outcome.status is ExecutionStatus.DISK_QUOTA_EXCEEDED
+        # One that is being counted is not counted twice.
+        under_way = keeper.under_way
+        await keeper.pass_once()
+        assert keeper.under_way == under_way
+        world.disk_slow.pop(slow.sandbox.id).set()
+        await keeper.finish()
+        assert keeper.under_way == 0
 
 
 async def test_a_writer_takes_what_is_left_and_no_more() -> None:
@@ -112,7 +155,7 @@ async def test_nothing_is_counted_where_the_kernel_holds() -> None:
     world = World()
     async with running(world) as (_, keeper, live):
         world.disk_held = True
-        await keeper.pass_once()
+        await look(keeper)
         await keeper.taker(live)(1 << 50)
         assert counts(world) == 0
 

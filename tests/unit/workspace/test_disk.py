@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from sandboxd.errors import ConfigError
+from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import EnforcedBy
+from sandboxd.quantity import MAX_BYTES
+from sandboxd.turns import Turn
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.quota import UserQuota
 
@@ -50,4 +54,86 @@ def test_no_images_without_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     made = Disk(str(tmp_path), None, DiskMeans.IMAGE)
     with pytest.raises(ConfigError, match="no uids of their own"):
         made.open()
+    made.close()
+
+
+def many(top: Path, count: int) -> str:
+    top.mkdir()
+    for number in range(count):
+        (top / str(number)).touch()
+    return str(top)
+
+
+async def test_a_small_count_does_not_wait_for_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandboxd.workspace.disk._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("sandboxd.workspace.disk._REST", 0.0)
+    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made.open()
+    large, small = many(tmp_path / "large", 2000), many(tmp_path / "small", 3)
+    slow = asyncio.create_task(made.used_bytes([large], os.getuid(), 1 << 30, Turn(1, "a")))
+    await asyncio.sleep(0)
+    made._is_root = False
+    used, took = await made.used_bytes([small], os.getuid(), 1 << 30, Turn(2, "b"))
+    assert not slow.done()
+    assert used >= 4 * 4096
+    assert took > 0
+    used, _ = await slow
+    assert used >= 2001 * 4096
+    # More names than a sandbox with that limit could have.
+    used, _ = await made.used_bytes([large], os.getuid(), 4096, Turn(1, "a"))
+    assert used < MAX_BYTES
+    monkeypatch.setattr("sandboxd.workspace.disk._SPARE_NAMES", 0)
+    used, _ = await made.used_bytes([large], os.getuid(), 4096, Turn(1, "a"))
+    assert used == MAX_BYTES
+    made.close()
+    with pytest.raises(InterruptedError):
+        await made.used_bytes([small], os.getuid(), 1 << 30, Turn(2, "b"))
+
+
+async def test_all_counting_rests_after_each_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made.open()
+    slept = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for owner in range(3):
+        await made.used_bytes([str(tmp_path)], os.getuid(), 1 << 30, Turn(owner, "a"))
+    assert slept[0] <= 0
+    assert all(seconds > 0 for seconds in slept[1:])
+    made.close()
+
+
+async def test_inodes_are_growth_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    found = os.statvfs(tmp_path)
+    fields = list(found)
+    monkeypatch.setattr("os.statvfs", lambda path: os.statvfs_result(fields))
+    assert await made.growth_bytes() == 0
+    # f_ffree; f_bfree says nothing of empty files.
+    fields[6] -= 1000
+    assert await made.growth_bytes() == 1000 * 4096
+    made.close()
+
+
+def test_no_new_sandbox_where_inodes_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Disk(str(tmp_path), 0, DiskMeans.COUNT)
+    fields = list(os.statvfs(tmp_path))
+    monkeypatch.setattr("os.statvfs", lambda path: os.statvfs_result(fields))
+    fields[5], fields[7] = 1_000_000, 100_000
+    made.check_floor()
+    fields[7] = 1000
+    with pytest.raises(HostDiskFull, match="1000 of the disk's 1000000 inodes are free"):
+        made.check_floor()
+    # btrfs has no number of inodes.
+    fields[5] = fields[7] = 0
+    made.check_floor()
     made.close()

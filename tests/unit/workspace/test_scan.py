@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -15,7 +14,13 @@ from sandboxd.workspace.removal import remove_tree
 
 
 def used(*paths: Path, uid: int | None = None) -> int:
-    return scan.used_bytes([str(path) for path in paths], uid, Event())
+    steps = scan.used_bytes([str(path) for path in paths], uid, 1_000_000)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as last:
+        counted: int = last.value
+        return counted
 
 
 def du(path: Path) -> int:
@@ -33,7 +38,9 @@ def test_as_du_does(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 30)
     os.mkfifo(tmp_path / "pipe")
-    assert used(tmp_path) == du(tmp_path)
+    found = [path.lstat() for path in tmp_path.rglob("*")]
+    without_blocks = {one.st_ino for one in found if one.st_blocks == 0}
+    assert used(tmp_path) == du(tmp_path) + len(without_blocks) * 4096
 
 
 def test_links_out_are_not_followed(tmp_path: Path) -> None:
@@ -41,7 +48,8 @@ def test_links_out_are_not_followed(tmp_path: Path) -> None:
     inside = tmp_path / "in"
     inside.mkdir()
     (inside / "up").symlink_to("..")
-    assert used(tmp_path) == du(tmp_path)
+    # Two links, which have no blocks.
+    assert used(tmp_path) == du(tmp_path) + 2 * 4096
 
 
 def test_below_the_longest_path(tmp_path: Path) -> None:
@@ -86,8 +94,35 @@ def test_open_files_without_a_name_count_once(tmp_path: Path) -> None:
     assert used(tmp_path, uid=os.getuid()) < 1 << 20
 
 
-def test_stops(tmp_path: Path) -> None:
-    stop = Event()
-    stop.set()
-    with pytest.raises(scan.Stopped):
-        scan.used_bytes([str(tmp_path)], None, stop)
+def test_what_has_no_blocks_counts_as_an_inode(tmp_path: Path) -> None:
+    before = used(tmp_path)
+    for number in range(100):
+        (tmp_path / str(number)).touch()
+        (tmp_path / f"l{number}").symlink_to("x")
+        os.mkfifo(tmp_path / f"p{number}")
+        os.link(tmp_path / str(number), tmp_path / f"h{number}")
+    grown_directory = used(tmp_path) - before - 300 * 4096
+    assert 0 <= grown_directory <= 64 << 10
+
+
+def test_more_names_than_are_worth_it(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    for number in range(20):
+        os.link(tmp_path / "f", tmp_path / str(number))
+    assert list(scan.used_bytes([str(tmp_path)], None, 22))
+    with pytest.raises(scan.Uncountable):
+        list(scan.used_bytes([str(tmp_path)], None, 21))
+
+
+def test_more_descriptors_than_are_worth_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "_MAX_DESCRIPTORS", 2)
+    with pytest.raises(scan.Uncountable):
+        used(tmp_path, uid=os.getuid())
+
+
+def test_it_gives_way_at_each_name(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    assert len(list(scan.used_bytes([str(tmp_path)], None, 1000))) >= 50

@@ -64,6 +64,8 @@ class FakeWorkspaces:
 
     async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
         self._world.call("disk_used")
+        if sandbox.id in self._world.disk_slow:
+            await self._world.disk_slow[sandbox.id].wait()
         return self._world.disk_used, self._world.disk_seconds
 
     async def disk_growth(self) -> int:

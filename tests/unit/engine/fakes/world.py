@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ class World:
         self.disk_held = False
         self.disk_growth = 0
         self.disk_seconds = 0.0
+        # Sandboxes of which a count does not end before it is told to.
+        self.disk_slow: dict[str, asyncio.Event] = {}
 
     def call(self, name: str) -> None:
         """Write a call down; break if it is the one that shall."""
