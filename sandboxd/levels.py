@@ -14,7 +14,7 @@ AUTO = "auto"
 HOME_INSIDE = "/home/sandbox"
 # What is one directory of the sandbox's own, where the host allows it to have its own mounts.
 TMP_INSIDE = ("/tmp", "/var/tmp")  # noqa: S108
-_BASIC = "own uid, no capabilities, no_new_privs, own pid namespace, /tmp and /dev/shm"
+_BASIC = "own uid, pid namespace, /tmp and /dev/shm, no capabilities; the host's files read-only"
 _STANDARD = "a root of its own: read-only /usr, private /tmp, /dev/shm, /proc, ipc and uts"
 _STRICT = "standard, with the kernel's own information masked and never the host's network"
 _NETWORKS = {

@@ -18,13 +18,21 @@ MS_NOSUID = 0x2
 MS_NODEV = 0x4
 MS_NOEXEC = 0x8
 MS_REMOUNT = 0x20
+MS_NOATIME = 0x400
+MS_NODIRATIME = 0x800
 MS_BIND = 0x1000
 MS_MOVE = 0x2000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
+MS_RELATIME = 0x200000
+MOUNT_ATTR_RDONLY = 0x1
 
 _MNT_DETACH = 0x2
 _UMOUNT_NOFOLLOW = 0x8
+# linux/fcntl.h; calls of this age have one number on every machine.
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_SETATTR = 442
 
 # Of keyctl(2), which the C library does not wrap; machines of the generic table have 219.
 _KEYCTL_NUMBERS = {
@@ -78,6 +86,24 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
         ),
         f"mount {target}",
     )
+
+
+class _MountAttributes(ctypes.Structure):
+    """struct mount_attr."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd")]
+
+
+def change_mounts(target: str, set_: int, clear: int, *, recursive: bool) -> None:
+    """mount_setattr(2) of the mount on `target`, or also of all below; raises OSError, ENOSYS
+    before Linux 5.12."""
+    attributes = _MountAttributes(set_, clear, 0, 0)
+    result = _libc.syscall(
+        ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(_AT_FDCWD), os.fsencode(target),
+        ctypes.c_long(_AT_RECURSIVE if recursive else 0), ctypes.byref(attributes),
+        ctypes.c_long(ctypes.sizeof(attributes)),
+    )  # fmt: skip
+    _check(result, f"mount_setattr {target}")
 
 
 def unmount(target: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import ipc, layers, linux, pins
+from sandboxd.isolation import ipc, layers, linux, pins, sealing
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
 # The host has 4,096 in all (kernel.pty.max).
@@ -28,6 +28,11 @@ _MASKED_FILES = (
     "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
 )  # fmt: skip
 _MASKED_DIRECTORIES = ("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi")
+
+# Where a sandbox has nothing to do: the system bus, whose connections before they say who they are
+# come out of one number for all users (dbus-daemon(1), max_incomplete_connections), and the names
+# and usage of other sandboxes.
+_HIDDEN_AT_BASIC = ("/run/dbus", "/var/run/dbus", "/sys/fs/cgroup")
 
 
 def join(directory: str, kinds: Iterable[str]) -> None:
@@ -72,33 +77,55 @@ def _mask() -> None:
         # Kernels differ in what they have.
         with suppress(FileNotFoundError):
             linux.mount("/dev/null", f"/proc/{name}", None, linux.MS_BIND)
-    flags = _SAFE | linux.MS_NOEXEC | linux.MS_RDONLY
     for name in _MASKED_DIRECTORIES:
         with suppress(FileNotFoundError):
-            linux.mount("none", f"/proc/{name}", "tmpfs", flags, "mode=0555,size=4k")
+            _hide(f"/proc/{name}")
+    flags = _SAFE | linux.MS_NOEXEC | linux.MS_RDONLY
     linux.mount("/proc/sys", "/proc/sys", None, linux.MS_BIND | linux.MS_REC)
     linux.mount("none", "/proc/sys", None, linux.MS_BIND | linux.MS_REMOUNT | flags)
 
 
 def in_host_root(spec: dict[str, Any]) -> None:
-    """A mount and ipc namespace of the execution's own: no file in /tmp, no shared memory and no
-    System V object outlives it, and /proc shows its own pid namespace."""
+    """A mount and ipc namespace of the execution's own: nothing of the host's can be written, no
+    shared memory and no System V object outlives it, and /proc shows its own pid namespace."""
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
     stop_propagation()
     _forget(spec["pins_root"])
     _keep_own_disk(spec)
+    own = os.path.dirname(spec["tmp_dir"])
+    linux.mount(own, own, None, linux.MS_BIND | linux.MS_REC)
+    writable = [own]
+    for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
+        if _is_directory(target):
+            linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
+            writable.append(target)
+    for target, source in spec["files"].items():
+        linux.mount(source, target, None, linux.MS_BIND)
+    # The host's settings, where there is no other /proc to have: by its own permissions.
+    sealing.seal(writable if spec["pid_namespace"] else [*writable, "/proc"])
     if spec["pid_namespace"]:
         _own_proc()
     ipc.bound()
-    for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
-        if os.path.isdir(target) and not os.path.islink(target):
-            linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
-    for target, source in spec["files"].items():
-        linux.mount(source, target, None, linux.MS_BIND)
     _own_terminals()
-    if os.path.isdir("/dev/shm"):  # noqa: S108
+    if _is_directory("/dev/shm"):  # noqa: S108
         size = spec["shm_bytes"]
         linux.mount("shm", "/dev/shm", "tmpfs", _SAFE, f"size={size},mode=1777")  # noqa: S108
+    # The host's queues, where they are mounted, are those of its own ipc namespace.
+    if os.path.ismount("/dev/mqueue"):
+        linux.mount("mqueue", "/dev/mqueue", "mqueue", _SAFE | linux.MS_NOEXEC)
+    for target in _HIDDEN_AT_BASIC:
+        if _is_directory(target):
+            _hide(target)
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _hide(path: str) -> None:
+    """Cover a directory by an empty one."""
+    flags = _SAFE | linux.MS_NOEXEC | linux.MS_RDONLY
+    linux.mount("none", path, "tmpfs", flags, "mode=0555,size=4k")
 
 
 def _own_terminals() -> None:

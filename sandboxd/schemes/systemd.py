@@ -296,8 +296,9 @@ class SystemdScheme:
         undo.push_async_callback(quietly, back, f"restore the limits of {place.unit}")
 
     def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
-        """Hints where runtimes cannot read their cgroup's limits: a root of its own has no /sys."""
-        return common.hints(limits) if sandbox.has_own_root else {}
+        """Hints, since nobody can read the limits of a cgroup inside: a root of its own has no
+        /sys, and at basic the cgroups are hidden."""
+        return common.hints(limits)
 
     async def suspend_sandbox(self, sandbox: Sandbox) -> None:
         """Nothing: only shims thaw their cgroups."""

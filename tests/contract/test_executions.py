@@ -95,18 +95,14 @@ def test_the_execution_s_environment_comes_over_the_sandbox_s(
     assert ran["stdout"] == f"{['sandbox', given['B'], '', 'xx', None]}\n"
 
 
-# For runtimes that read no cgroup's limits, where there is none.
+# For runtimes, which see no cgroup's limits at any level.
 HINTS = {"JAVA_TOOL_OPTIONS", "NODE_OPTIONS", "GOMEMLIMIT", "GOMAXPROCS"}
 
 
-def test_the_server_s_own_environment_stays_outside(
-    daemon: Daemon, sandbox: Any, scheme: str
-) -> None:
+def test_the_server_s_own_environment_stays_outside(daemon: Daemon, sandbox: Any) -> None:
     inside = daemon.execute(sandbox["id"], ["env"])["stdout"].splitlines()
     names = {line.split("=", 1)[0] for line in inside}
-    # Where a runtime cannot read its cgroup: there is none, or a root of its own without /sys.
-    hints = set() if scheme == "systemd" and sandbox["isolation"] == "basic" else HINTS
-    assert names == {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR"} | hints
+    assert names == {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR"} | HINTS
     assert "LANG=C.UTF-8" in inside
 
 

@@ -44,6 +44,17 @@ FILES = (
     attempt("read the host's /dev/shm", READ.format("facts['host_shm']"), "ENOENT"),
     attempt("list the host's /var/lib", "facts['state_name'] in os.listdir('/var/lib') or hidden()",
             basic="open", standard="ENOENT|hidden"),
+    attempt("leave a file in a directory that the host opened to all",
+            "path = facts['scratch'] + '/left'\nopen(path, 'x').close(); os.unlink(path)",
+            basic="EROFS", standard="ENOENT"),
+    attempt("leave a file in /run/lock",
+            "path = '/run/lock/sandboxd-test'\nopen(path, 'x').close(); os.unlink(path)",
+            basic="EROFS", standard="ENOENT", needs="has_run_lock"),
+    attempt("see the host's POSIX queues",
+            "os.path.exists('/dev/mqueue/' + facts['queue']) or hidden()", "hidden",
+            needs="has_mqueue"),
+    attempt("the cgroups of other sandboxes", "os.listdir('/sys/fs/cgroup') or hidden()",
+            basic="hidden", standard="ENOENT|hidden", needs="has_cgroups"),
     # -- the daemon's and other sandboxes'
     attempt("list another sandbox's home", "os.listdir(facts['victim_home'])",
             basic=_DENIED, standard=_ABSENT),
@@ -69,7 +80,7 @@ FILES = (
             basic=_DENIED, standard=_ABSENT),
     attempt("a hard link to a file of root's",
             "os.link(facts['scratch'] + '/of-root', facts['scratch'] + '/hard')\n"
-            "os.unlink(facts['scratch'] + '/hard')", basic="EPERM", standard="ENOENT"),
+            "os.unlink(facts['scratch'] + '/hard')", basic="EPERM|EROFS", standard="ENOENT"),
     attempt("into /etc by way of /tmp", "os.symlink('/etc', '/tmp/../etc/x-sandboxd-test')\n"
             "os.unlink('/etc/x-sandboxd-test')", "EACCES|EROFS"),
     attempt("open up the directory around home",

@@ -137,6 +137,7 @@ def host_facts() -> dict[str, Any]:
         "disk": _first("/dev/[vs]da", "/dev/nvme0n1", "/dev/loop0"),
         "has_bus": os.path.exists("/run/dbus/system_bus_socket"),
         "has_bwrap": shutil.which("bwrap") is not None,
+        "has_cgroups": bool(glob.glob("/sys/fs/cgroup/*")),
         "has_core": resource.getrlimit(resource.RLIMIT_CORE)[1] != 0,
         "has_fuse": os.path.exists("/dev/fuse"),
         "has_kallsyms": os.path.exists("/proc/kallsyms"),
@@ -145,7 +146,9 @@ def host_facts() -> dict[str, Any]:
         "has_hotplug": os.path.exists("/sys/devices/system/cpu/cpu1/online"),
         "has_machine_id": os.path.exists("/etc/machine-id"),
         "has_old_passwd": os.path.exists("/etc/passwd-"),
+        "has_mqueue": os.path.ismount("/dev/mqueue"),
         "has_resource": bool(capabilities >> _CAP_SYS_RESOURCE & 1),
+        "has_run_lock": _is_open_to_all("/run/lock"),
         "has_sudo": shutil.which("sudo") is not None,
         "has_sysrq": os.path.exists("/proc/sysrq-trigger"),
         "has_systemd": os.path.isdir("/run/systemd/system"),
@@ -166,6 +169,10 @@ def _huge_page() -> int:
     if int(facts.get("HugePages_Free", "0")) == 0:
         return 0
     return int(facts["Hugepagesize"].split()[0]) << 10
+
+
+def _is_open_to_all(path: str) -> bool:
+    return os.path.isdir(path) and bool(os.stat(path).st_mode & 0o002)
 
 
 def _has_ipv6() -> bool:

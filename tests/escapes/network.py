@@ -28,7 +28,7 @@ NETWORK = (
             _NO_SUCH_PLACE),
     attempt("a socket that the host opened to all", f"connect({_STREAM}, facts['host_socket'])",
             basic="open", standard="ENOENT"),
-    attempt("D-Bus", _BUS_HELLO, basic="open", standard=_NO_SUCH_PLACE, needs="has_bus"),
+    attempt("D-Bus", _BUS_HELLO, _NO_SUCH_PLACE, needs="has_bus"),
     attempt("systemd's private socket", f"connect({_STREAM}, '/run/systemd/private')",
             basic="EACCES", standard=_NO_SUCH_PLACE, needs="has_systemd"),
     attempt("systemd's notify socket", f"connect({_DATAGRAM}, '/run/systemd/notify')",
