@@ -76,6 +76,11 @@ _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
 _Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
 _EtcName = Annotated[str, Field(pattern=r"^[^/\x00]+$")]
 _Addresses = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_addresses)]
+_Networks = Annotated[
+    tuple[Literal["none", "loopback", "host"], ...],
+    Field(min_length=1),
+    BeforeValidator(_paths),
+]
 _Flag = Annotated[bool, BeforeValidator(_flag)]
 _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
@@ -87,6 +92,10 @@ class Config(BaseModel):
 
     cgroup_mode: Literal["auto", "required", "off"] = "auto"
     isolation: Literal["auto", "basic", "standard", "strict"] = "auto"
+    isolation_minimum: Literal["basic", "standard", "strict"] = "basic"
+    """The least isolation that a request may ask for."""
+    networks: _Networks = ("none", "loopback", "host")
+    """The networks that a request may ask for."""
     images_directory: str | None = None
     """Where the roots are that a request may name as `rootfs`."""
     system_paths: _Paths = ("/opt",)

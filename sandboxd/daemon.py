@@ -43,8 +43,8 @@ from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.keys import DiskKeys
-from sandboxd.levels import Findings, Lack, Offers, offers
-from sandboxd.model import SchemeName
+from sandboxd.levels import Allowed, Findings, Lack, Offers, offers
+from sandboxd.model import Isolation, Network, SchemeName
 from sandboxd.names import UnitNames
 from sandboxd.past import DiskPast
 from sandboxd.policy import Budget, LimitPolicy, TaskBudget
@@ -306,7 +306,11 @@ class _Daemon:
             root=chosen.root_lacks,
             network=chosen.network_lacks,
         )
-        return offers(found, self._settings.isolation)
+        allowed = Allowed(
+            Isolation(self._settings.isolation_minimum),
+            tuple(Network(name) for name in self._settings.networks),
+        )
+        return offers(found, self._settings.isolation, allowed)
 
     def _uids(self, instance_id: str) -> UidRange | CallerUid:
         if os.geteuid() != 0:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which isolation levels and networks this host offers, and which one a request gets. Pure."""
+"""Which isolation levels and networks this host offers and its admin allows, and which one a
+request gets. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandboxd.errors import ConfigError, IsolationUnsupported, SandboxdError
+from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported, SandboxdError
 from sandboxd.model import Isolation, Network
 
 AUTO = "auto"
@@ -34,15 +35,43 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A level or a network on this host: available where it lacks nothing."""
+    """A level or a network on this host: available where it lacks nothing and is allowed.
+
+    barred_by: the admin's setting that keeps requests from it.
+    """
 
     detail: str
     lacks: tuple[Lack, ...] = ()
+    barred_by: str | None = None
 
     @property
     def available(self) -> bool:
         """Whether it can be had."""
-        return not self.lacks
+        return not self.lacks and self.barred_by is None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the admin lets requests have: levels from `minimum` on, and networks."""
+
+    minimum: Isolation = Isolation.BASIC
+    networks: tuple[Network, ...] = tuple(Network)
+
+    def bars_level(self, level: Isolation) -> str | None:
+        """The setting that keeps requests from a level; None: they may have it."""
+        levels = list(Isolation)
+        if levels.index(level) >= levels.index(self.minimum):
+            return None
+        return f"SANDBOX_ISOLATION_MINIMUM={self.minimum}"
+
+    def bars_network(self, network: Network) -> str | None:
+        """The setting that keeps requests from a network; None: they may have it."""
+        if network in self.networks:
+            return None
+        return f"SANDBOX_NETWORKS={','.join(self.networks)}"
+
+
+_ALL_ALLOWED = Allowed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +96,13 @@ class Offers:
     default_network: Network
 
     def choose(self, level: str | None, network: str | None) -> tuple[Isolation, Network]:
-        """What a request gets; None = the default. Raises IsolationUnsupported, never less."""
+        """What a request gets; None = the default. Raises IsolationUnsupported and AccessDenied,
+        never gives less."""
         if level is None:
             chosen = self.default_level
         elif level == AUTO:
             chosen = _best(self.levels)
+            _check(self.levels[chosen], "isolation", chosen)
         else:
             chosen = Isolation(level)
             _check(self.levels[chosen], "isolation", chosen)
@@ -100,10 +131,11 @@ class Offers:
             )  # fmt: skip
 
 
-def offers(found: Findings, setting: str) -> Offers:
+def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Offers:
     """What this host offers. setting: SANDBOX_ISOLATION.
 
-    Raises ConfigError when the setting names a level that cannot be had.
+    Raises ConfigError when the setting names a level that cannot be had or is below what is
+    allowed, and when nothing that is allowed can be had.
     """
     detail = _BASIC if found.is_root else "no_new_privs only: commands run as the daemon's own uid"
     standard = (*found.call_filter, *found.private_mounts, *found.root)
@@ -111,13 +143,17 @@ def offers(found: Findings, setting: str) -> Offers:
     if not found.kernel_limits:
         remedy = "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root"
         strict.append(Lack("limits held by the kernel: the systemd scheme", remedy))
+    whole = {
+        Isolation.BASIC: (detail, ()),
+        Isolation.STANDARD: (_STANDARD, standard),
+        Isolation.STRICT: (_STRICT, _once(strict)),
+    }
     levels = {
-        Isolation.BASIC: Offer(detail),
-        Isolation.STANDARD: Offer(_STANDARD, standard),
-        Isolation.STRICT: Offer(_STRICT, _once(strict)),
+        level: Offer(text, lacks, allowed.bars_level(level))
+        for level, (text, lacks) in whole.items()
     }
     networks = {
-        mode: Offer(text, () if mode is Network.HOST else found.network)
+        mode: Offer(text, () if mode is Network.HOST else found.network, allowed.bars_network(mode))
         for mode, text in _NETWORKS.items()
     }
     level = _best(levels) if setting == AUTO else Isolation(setting)
@@ -126,15 +162,26 @@ def offers(found: Findings, setting: str) -> Offers:
     except SandboxdError as exc:
         remedies = "; ".join(lack.remedy for lack in levels[level].lacks)
         raise ConfigError(
-            f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}", hint=remedies
+            f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}",
+            hint=remedies or "let the default be one that is allowed",
         ) from exc
-    network = Network.LOOPBACK if networks[Network.LOOPBACK].available else Network.HOST
+    order = (Network.LOOPBACK, Network.HOST, Network.NONE)
+    network = next((mode for mode in order if networks[mode].available), None)
+    if network is None:
+        raise ConfigError(
+            "cannot start: no network that SANDBOX_NETWORKS allows can be had on this host",
+            hint="; ".join(lack.remedy for lack in found.network) or "allow another one",
+        )
     return Offers(levels, networks, level, network)
 
 
 def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
-    """Never strict: that is for those who ask for it."""
-    return Isolation.STANDARD if levels[Isolation.STANDARD].available else Isolation.BASIC
+    """Strict is for those who ask for it, or where nothing less is allowed."""
+    if levels[Isolation.STANDARD].barred_by is not None:
+        return Isolation.STRICT
+    if levels[Isolation.STANDARD].available or levels[Isolation.BASIC].barred_by is not None:
+        return Isolation.STANDARD
+    return Isolation.BASIC
 
 
 def _once(lacks: Sequence[Lack]) -> tuple[Lack, ...]:
@@ -144,6 +191,12 @@ def _once(lacks: Sequence[Lack]) -> tuple[Lack, ...]:
 def _check(offer: Offer, kind: str, name: str) -> None:
     if offer.available:
         return
+    if offer.barred_by is not None:
+        raise AccessDenied(
+            f"cannot give {kind} {name}: this server does not allow it ({offer.barred_by})",
+            hint="ask for another one, or an admin to allow it",
+            details={kind: name, "barred_by": offer.barred_by},
+        )
     lacks = [lack.what for lack in offer.lacks]
     raise IsolationUnsupported(
         f"cannot give {kind} {name}: this host lacks {'; '.join(lacks)}",

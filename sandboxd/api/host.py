@@ -104,7 +104,9 @@ def _host_answer(host: HostReport) -> HostAnswer:
 
 def _offer(offer: Offer) -> OfferAnswer:
     lacks = [LackAnswer(what=lack.what, remedy=lack.remedy) for lack in offer.lacks]
-    return OfferAnswer(available=offer.available, detail=offer.detail, lacks=lacks)
+    return OfferAnswer(
+        available=offer.available, detail=offer.detail, lacks=lacks, barred_by=offer.barred_by
+    )
 
 
 def _cgroup(host: HostReport) -> CgroupAnswer:

@@ -42,11 +42,12 @@ class LackAnswer(Answer):
 
 
 class OfferAnswer(Answer):
-    """An isolation level or a network here: available where it lacks nothing."""
+    """An isolation level or a network here: available where it lacks nothing and is allowed."""
 
     available: bool
     detail: str
     lacks: list[LackAnswer]
+    barred_by: str | None = Field(description="the admin's setting that keeps requests from it")
 
 
 class IsolationAnswer(Answer):

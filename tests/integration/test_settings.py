@@ -197,6 +197,37 @@ def test_all_sandboxes_together_leave_the_host_tasks() -> None:
         assert lowered.status == 200
 
 
+@pytest.mark.usefixtures("requires_root")
+def test_no_request_gets_less_than_the_admin_allows() -> None:
+    settings = {"SANDBOX_ISOLATION_MINIMUM": "standard", "SANDBOX_NETWORKS": "none, loopback"}
+    with running_daemon(**settings) as daemon:
+        for body, barred_by in (
+            ({"isolation": "basic"}, "SANDBOX_ISOLATION_MINIMUM=standard"),
+            ({"network": "host"}, "SANDBOX_NETWORKS=none,loopback"),
+        ):
+            answer = daemon.request("POST", "/v1/sandboxes", body)
+            assert (answer.status, answer.code) == (403, "ACCESS_DENIED")
+            assert answer.json["error"]["details"]["barred_by"] == barred_by
+            run = daemon.request("POST", "/v1/run", {"argv": ["true"], **body})
+            assert (run.status, run.code) == (403, "ACCESS_DENIED")
+        found = daemon.ok("GET", "/v1/host")["isolation"]
+        assert found["levels"]["basic"]["barred_by"] == "SANDBOX_ISOLATION_MINIMUM=standard"
+        assert not found["levels"]["basic"]["available"]
+        assert found["levels"]["standard"]["barred_by"] is None
+        assert not found["networks"]["host"]["available"]
+        made = daemon.create()
+        assert (made["isolation"], made["network"]) == ("standard", "loopback")
+
+
+def test_settings_of_what_is_allowed_that_contradict_each_other_are_refused(
+    daemon: Daemon,
+) -> None:
+    words = refusal(daemon, SANDBOX_ISOLATION="basic", SANDBOX_ISOLATION_MINIMUM="standard")
+    assert "SANDBOX_ISOLATION_MINIMUM=standard" in words
+    assert "networks" in refusal(daemon, SANDBOX_NETWORKS="internet")
+    assert "networks" in refusal(daemon, SANDBOX_NETWORKS=" , ")
+
+
 def made_slice(daemon: Daemon, sandbox_id: str) -> Path:
     """The cgroup of the slice around all sandboxes."""
     unit = daemon.ok("GET", f"/v1/sandboxes/{sandbox_id}")["unit"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxd.errors import ConfigError, IsolationUnsupported
-from sandboxd.levels import Findings, Lack, Offers, offers
+from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported
+from sandboxd.levels import Allowed, Findings, Lack, Offers, offers
 from sandboxd.model import Isolation, Network
 
 NO_BWRAP = (Lack("bubblewrap", "install bubblewrap"),)
@@ -20,8 +20,11 @@ def made(
     limits: bool = True,
     root: tuple[Lack, ...] = (),
     network: tuple[Lack, ...] = (),
+    minimum: Isolation = Isolation.BASIC,
+    networks: tuple[Network, ...] = tuple(Network),
 ) -> Offers:
-    return offers(Findings(True, limits, root=root, network=network), setting)
+    found = Findings(True, limits, root=root, network=network)
+    return offers(found, setting, Allowed(minimum, networks))
 
 
 @pytest.mark.parametrize(
@@ -83,3 +86,47 @@ def test_a_root_s_parts_need_a_level_that_has_one() -> None:
     with pytest.raises(IsolationUnsupported) as caught:
         made(root=NO_BWRAP).check_own_root(BASIC, "rootfs")
     assert caught.value.details["lacks"] == ["bubblewrap"]
+
+
+@pytest.mark.parametrize(
+    ("host", "level", "network", "barred_by"),
+    [(made(minimum=STANDARD), "basic", None, "SANDBOX_ISOLATION_MINIMUM=standard"),
+     (made(minimum=STRICT), "standard", None, "SANDBOX_ISOLATION_MINIMUM=strict"),
+     # That the host lacks it, too, is not what keeps a request from it.
+     (made(minimum=STANDARD, networks=(Network.NONE, Network.LOOPBACK)), None, "host",
+      "SANDBOX_NETWORKS=none,loopback"),
+     (made(networks=(Network.HOST,), network=NO_NETWORK), None, "none", "SANDBOX_NETWORKS=host")],
+)  # fmt: skip
+def test_what_the_admin_does_not_allow_is_refused(
+    host: Offers, level: str | None, network: str | None, barred_by: str
+) -> None:
+    with pytest.raises(AccessDenied) as raised:
+        host.choose(level, network)
+    assert raised.value.details["barred_by"] == barred_by
+    offers_ = host.networks[Network(network)] if network else host.levels[Isolation(level or "")]
+    assert (offers_.available, offers_.barred_by) == (False, barred_by)
+
+
+@pytest.mark.parametrize(
+    ("host", "level", "network"),
+    [(made(minimum=STRICT), STRICT, Network.LOOPBACK),
+     (made(minimum=STANDARD), STANDARD, Network.LOOPBACK),
+     (made(networks=(Network.NONE,)), STANDARD, Network.NONE),
+     (made(networks=(Network.NONE, Network.HOST)), STANDARD, Network.HOST)],
+)  # fmt: skip
+def test_the_default_is_one_that_is_allowed(
+    host: Offers, level: Isolation, network: Network
+) -> None:
+    assert host.choose(None, None) == (level, network)
+    assert host.choose("auto", None) == (level, network)
+
+
+def test_less_than_the_admin_allows_is_no_default_and_no_start() -> None:
+    with pytest.raises(ConfigError, match="SANDBOX_ISOLATION_MINIMUM=standard"):
+        made("basic", minimum=STANDARD)
+    with pytest.raises(ConfigError, match="bubblewrap"):
+        made(minimum=STANDARD, root=NO_BWRAP)
+    with pytest.raises(ConfigError, match="systemd scheme"):
+        made(minimum=STRICT, limits=False)
+    with pytest.raises(ConfigError, match="SANDBOX_NETWORKS"):
+        made(networks=(Network.LOOPBACK,), network=NO_NETWORK)

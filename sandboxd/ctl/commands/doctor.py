@@ -57,6 +57,8 @@ def isolation(found: Answer) -> list[str]:
             state = "available" if offer["available"] else "not available"
             mark = ", the default" if name == default else ""
             lines.append(f"  {name}: {state}{mark} ({printable(offer['detail'])})")
+            if offer["barred_by"] is not None:
+                lines.append(f"    not allowed: {printable(offer['barred_by'])}")
             for lack in offer["lacks"]:
                 lines.append(f"    lacks: {printable(lack['what'])}")
                 lines.append(f"      remedy: {printable(lack['remedy'])}")
