@@ -330,7 +330,7 @@ class _Daemon:
             policy=policy,
             offers=self._offers(chosen),
             binds=BindPolicy.of_settings(self._settings.bind_paths, self._settings.system_paths),
-            private_mounts=chosen.pid_namespace and os.geteuid() == 0,
+            private_mounts=chosen.pid_namespace and chosen.roots.has_private_mounts,
             cgroup_mode=self._settings.cgroup_mode,
             cgroup_version=host.hierarchy().value,
             cgroup_detail=chosen.scheme.reason,

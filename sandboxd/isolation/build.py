@@ -82,13 +82,24 @@ def _pin_root(spec: dict[str, Any]) -> None:
 
 
 def try_out(spec: dict[str, Any]) -> None:
-    """Make what `spec` asks for, enter it as an execution would, and take it away again."""
+    """Make what `spec` asks for, enter it as an execution would, and take it away again.
+
+    This process' next child is the first of a pid namespace afterwards.
+    """
     directory = spec["pins_directory"]
     build(spec)
     try:
+        if pins.MNT in spec["pins"]:
+            linux.unshare(linux.CLONE_NEWPID)
         _in_child(lambda: _enter(spec), "join the namespaces")
     finally:
         pins.remove(directory)
+
+
+def try_host_root(spec: dict[str, Any]) -> None:
+    """Make an execution's place at level basic, and let go of it. Raises OSError, BuildFailed."""
+    linux.unshare(linux.CLONE_NEWPID)
+    _in_child(lambda: mounts.in_host_root(spec), "give an execution mounts of its own")
 
 
 def try_layers(spec: dict[str, Any]) -> None:
@@ -108,8 +119,7 @@ def _cover(shared: Sequence[str], masks: Mapping[str, layers.Mask], scratch: str
 def _enter(spec: dict[str, Any]) -> None:
     mounts.join(spec["pins_directory"], spec["pins"])
     if pins.MNT in spec["pins"]:
-        # A /proc of one's own needs a pid namespace, which this process has not.
-        mounts.in_own_root(pid_namespace=False, masked=False, refresh=False)
+        mounts.in_own_root(pid_namespace=True, masked=True, refresh=False)
 
 
 def _in_child(work: Callable[[], None], what: str) -> None:

@@ -80,6 +80,8 @@ def _obey(order: dict[str, Any]) -> None:
             build.try_layers(order)
         case "try":
             build.try_out(order)
+        case "try_host_root":
+            build.try_host_root(order)
         case "remove":
             pins.remove(order["pins_directory"])
         case "remove_others":

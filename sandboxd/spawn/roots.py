@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sandboxd.errors import InternalError, InvalidRequest
-from sandboxd.isolation import pins
+from sandboxd.isolation import disks, pins
 from sandboxd.levels import HOME_INSIDE, Lack
 from sandboxd.model import Isolation, Network, Sandbox
 from sandboxd.names import new_id
@@ -22,6 +22,9 @@ _REMEDIES = {
     "other": "see the text; namespaces must be enabled in the kernel and mounts allowed",
 }
 _NO_LAYERS = "file locks and watches: sandboxes see each other's on the host's files: {}"
+_NO_PRIVATE_MOUNTS = (
+    "private mounts: at basic commands share the host's /tmp, /dev/shm and /proc: {}"
+)
 _NOT_ROOT = (Lack("root: mounts and namespaces", "run sandboxd as root"),)
 
 
@@ -50,6 +53,8 @@ class Roots:
         self._layers = False
         # What roots lack here although they can be had, in words.
         self.notes: tuple[str, ...] = ()
+        # Whether an execution at basic can have mounts of its own.
+        self.has_private_mounts = False
 
     async def missing(self) -> tuple[tuple[Lack, ...], tuple[Lack, ...]]:
         """What a root and what a network namespace lack here, by making one of each."""
@@ -60,6 +65,7 @@ class Roots:
         )
         self._layers = answer["ok"]
         self.notes = () if answer["ok"] else (_NO_LAYERS.format(answer["text"]),)
+        await self._try_host_root()
         root = await self._try_out(Isolation.STANDARD, Network.HOST)
         network = await self._try_out(Isolation.BASIC, Network.LOOPBACK)
         return root, network
@@ -127,6 +133,21 @@ class Roots:
         if self._images is None:
             raise InvalidRequest.field("rootfs", "this server has no images: see images_directory")
         return os.path.join(self._images, sandbox.rootfs)
+
+    async def _try_host_root(self) -> None:
+        order = {
+            "op": "try_host_root",
+            "pins_root": self._root,
+            "disks_root": disks.root_of(self._runtime),
+            "tmp_dir": os.path.join(self._runtime, "executions"),
+            "pid_namespace": True,
+            "files": {},
+            "shm_bytes": _PROBE_SHM_BYTES,
+        }
+        answer = await self._builders.ask(order)
+        self.has_private_mounts = answer["ok"]
+        if not answer["ok"]:
+            self.notes = (*self.notes, _NO_PRIVATE_MOUNTS.format(answer["text"]))
 
     async def _try_out(self, isolation: Isolation, network: Network) -> tuple[Lack, ...]:
         # Any directory of ours will do: the holder has no right to it and ends at once.

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -389,6 +390,52 @@ def test_without_sys_admin_it_is_basic_and_says_why() -> None:
         assert said(daemon, made, "echo works") == "works"
         for body in ({"isolation": "standard"}, {"network": "none"}):
             refused(daemon.request("POST", "/v1/sandboxes", body), 400, "ISOLATION_UNSUPPORTED")
+
+
+# As an unprivileged container is: a user and a pid namespace of its own, and a /proc that is not
+# whole, so that the kernel lets nobody mount another one (mount_too_revealing).
+_CONTAINER = """
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def check(result):
+    if result != 0: raise OSError(ctypes.get_errno(), "cannot make a container")
+read, write = os.pipe()
+back, forth = os.pipe()
+me = os.getpid()
+if os.fork() == 0:
+    os.read(read, 1)
+    for name in ("uid_map", "gid_map"):
+        open(f"/proc/{me}/{name}", "w").write("0 0 4294967295")
+    os.write(forth, b"x")
+    os._exit(0)
+check(libc.unshare(0x10000000 | 0x20000000 | 0x00020000))
+os.write(write, b"x"); os.read(back, 1); os.wait()
+pid = os.fork()
+if pid == 0:
+    libc.prctl(1, 9, 0, 0, 0)
+    check(libc.mount(b"none", b"/", None, 0x44000, None))
+    check(libc.mount(b"proc", b"/proc", b"proc", 0, None))
+    check(libc.mount(b"/dev/null", b"/proc/timer_list", None, 4096, None))
+    os.execv(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_in_a_container_that_may_not_mount_proc_it_is_basic_and_runs() -> None:
+    daemon = Daemon(**MEMORY)
+    try:
+        daemon.start(prefix=[sys.executable, "-c", _CONTAINER])
+        host = daemon.ok("GET", "/v1/host")
+        assert host["isolation"]["default_level"] == "basic"
+        lacks = host["isolation"]["levels"]["standard"]["lacks"]
+        assert "mount /proc" in lacks[0]["what"]
+        assert any("private mounts" in text for text in host["missing"])
+        made = daemon.create()
+        assert said(daemon, made, "echo works; id -u").startswith("works")
+        daemon.release(made["id"])
+    finally:
+        daemon.close()
 
 
 def test_a_bubblewrap_that_does_not_work_is_named() -> None:
