@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sandboxd.errors import InvalidRequest
+from sandboxd.errors import InvalidRequest, SandboxdError
 
 # limits.h: NAME_MAX, and PATH_MAX less the NUL.
 MAX_NAME_BYTES = 255
@@ -111,3 +111,37 @@ def _time(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+# Of one run.
+MAX_BATCH_FILES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file to be written; mode None = the default."""
+
+    path: bytes
+    data: bytes
+    mode: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Files around one run: `files` are written before, `read` are paths to be read after it."""
+
+    files: tuple[NewFile, ...] = ()
+    read: tuple[bytes, ...] = ()
+
+
+NO_FILES = Batch()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file as it was after a run, or the error that reading it was."""
+
+    path: bytes
+    data: bytes = b""
+    mode: int = 0
+    error: SandboxdError | None = None

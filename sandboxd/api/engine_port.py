@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
@@ -18,6 +18,7 @@ from sandboxd.engine.requests import (
     SandboxReport,
     SandboxRequest,
 )
+from sandboxd.entries import NO_FILES, Batch, ReadFile
 from sandboxd.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
 from sandboxd.ports.files import SandboxFiles
 
@@ -110,9 +111,19 @@ class Engine(Protocol):
         ...
 
     async def run(
-        self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
+        self,
+        caller: Caller,
+        sandbox: SandboxRequest,
+        execution: ExecutionRequest,
+        files: Batch = NO_FILES,
     ) -> Execution:
         """An execution in a sandbox that lives as long as it; returns once the exec succeeded."""
+        ...
+
+    def files_read(
+        self, caller: Caller, ref: str, execution_id: str, paths: tuple[bytes, ...]
+    ) -> Awaitable[tuple[ReadFile, ...]]:
+        """What a run's files to be read will be; asked for before its end is waited for."""
         ...
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:

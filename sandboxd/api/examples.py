@@ -32,6 +32,11 @@ REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "Run": {
         "once": {"argv": ["sh", "-c", "echo hi"], "limits": {"memory_bytes": "128M"}},
         "input": {"argv": ["wc", "-c"], "stdin": "abc"},
+        "files": {
+            "command": "python3 main.py > out.txt",
+            "files": [{"path": "main.py", "text": "print(6 * 7)"}],
+            "read_files": ["out.txt"],
+        },
     },
     "TerminalBody": {"wide": {"rows": 50, "cols": 132}},
     "KillExecution": {

@@ -13,6 +13,7 @@ from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.errors import Draining
 from sandboxd.model import Execution
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, ExecutionList, Inline
+from sandboxd.wire.files import RunAnswer
 from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
 from sandboxd.wire.requests import KillExecution, Nothing, Run, StartExecution
 
@@ -43,8 +44,18 @@ async def run(call: Call[Run, Nothing]) -> Reply:
         origin=call.origin,
     )
     execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
-    start = call.engine.run(call.caller, sandbox, execution)
-    return await _started(call, await call.work.finish(start), body.wait_seconds)
+    files = body.batch()
+    start = call.engine.run(call.caller, sandbox, execution, files)
+    started = await call.work.finish(start)
+    if not files.read:
+        return await _started(call, started, body.wait_seconds)
+    place = (started.sandbox_id, started.id)
+    # Asked for first: the sandbox is released as soon as they are read.
+    reading = call.engine.files_read(call.caller, *place, files.read)
+    ended = await _wait(call, started, None)
+    async with call.work.waiting():
+        found = await reading
+    return Reply(200, RunAnswer.with_files(await _answer(call, ended), found))
 
 
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:

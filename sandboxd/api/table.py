@@ -70,6 +70,8 @@ _FILE = (
     errors.QuotaExceeded,
 )
 _WRITTEN = (*_FILE, errors.DiskQuotaExceeded, errors.HostDiskFull, errors.HostStorageFailed)
+# Of files that are written before a run.
+_RUN_FILES = (errors.FileConflict, errors.DiskQuotaExceeded)
 _INPUT = (
     errors.SandboxNotFound,
     errors.ExecutionNotFound,
@@ -269,8 +271,9 @@ ROUTES: tuple[AnyRoute, ...] = (
     ),
     Route(
         "POST", "/v1/run", executions.run, "Run a command in a sandbox of its own",
-        body=r.Run, query=r.Nothing, answer=answers.ExecutionAnswer,
-        statuses=_STARTED, errors=tuple(dict.fromkeys((*_NEW_SANDBOX, *_NEW_EXECUTION))),
+        body=r.Run, query=r.Nothing, answer=f.RunAnswer,
+        statuses=_STARTED,
+        errors=tuple(dict.fromkeys((*_NEW_SANDBOX, *_NEW_EXECUTION, *_RUN_FILES))),
         max_body_bytes=LARGE_BODY_BYTES,
     ),
     Route(

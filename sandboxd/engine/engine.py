@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 
-from sandboxd.engine import inputs
+from sandboxd.engine import batch, inputs
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DiskKeeper
@@ -30,6 +30,7 @@ from sandboxd.engine.requests import (
 )
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
+from sandboxd.entries import NO_FILES, Batch, ReadFile
 from sandboxd.errors import OperationTimedOut
 from sandboxd.model import (
     Caller,
@@ -169,14 +170,24 @@ class Engine:
         return (await self._executions.start(live, request)).execution
 
     async def run(
-        self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
+        self,
+        caller: Caller,
+        sandbox: SandboxRequest,
+        execution: ExecutionRequest,
+        files: Batch = NO_FILES,
     ) -> Execution:
-        """Start a command in a sandbox that lives as long as it does."""
+        """Start a command in a sandbox that lives until its end, and until `files` are read."""
         before = self._made_before(caller, sandbox.origin)
         if before is not None and before.executions:
             return self._seen(next(iter(before.executions.values())))
         live = await self._sandboxes.create(caller, sandbox, one_shot=True)
+
+        def use() -> AbstractAsyncContextManager[SandboxFiles]:
+            return self._uses.one(caller, live, self._disk.taker(live))
+
         try:
+            if files.files:
+                await batch.write(use, files.files)
             begun = await self._executions.start(live, execution)
         except BaseException:
             await self._sandboxes.release(live, ErrorCode.RELEASED)
@@ -184,8 +195,21 @@ class Engine:
             await self._context.workspaces.remove(live.sandbox.id)
             raise
         name = f"run of sandbox {live.sandbox.id}"
-        self._context.tasks.start(self._release_after(live, begun), name)
+        if files.read:
+            begun.reading = asyncio.get_running_loop().create_future()
+        self._context.tasks.start(self._release_after(live, begun, use, files.read), name)
         return begun.execution
+
+    def files_read(
+        self, caller: Caller, ref: str, execution_id: str, paths: tuple[bytes, ...]
+    ) -> Awaitable[tuple[ReadFile, ...]]:
+        """What a run's `files.read` will be; to be asked for before its end is waited for."""
+        reading = self._find(caller, ref, execution_id).reading
+        if reading is not None:
+            return asyncio.shield(reading)
+        gone: asyncio.Future[tuple[ReadFile, ...]] = asyncio.get_running_loop().create_future()
+        gone.set_result(batch.not_read(paths))
+        return gone
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
         """One execution. Raises SandboxNotFound, ExecutionNotFound."""
@@ -206,6 +230,8 @@ class Engine:
         running = live.execution(execution_id)
         await wait_finished(running, timeout_seconds)
         if live.sandbox.is_one_shot and running.execution.is_finished:
+            if running.reading is not None:
+                await asyncio.wait([running.reading])
             # The next run may need its name and its memory at once.
             with suppress(OperationTimedOut):
                 await self._sandboxes.release(live, ErrorCode.RELEASED)
@@ -362,6 +388,15 @@ class Engine:
             execution.stderr = OutputSummary(size(sandbox_id, execution_id, "stderr"))
         return execution
 
-    async def _release_after(self, live: LiveSandbox, begun: LiveExecution) -> None:
+    async def _release_after(
+        self, live: LiveSandbox, begun: LiveExecution, use: batch.Use, paths: tuple[bytes, ...]
+    ) -> None:
         await begun.finished.wait()
+        if begun.reading is not None:
+            try:
+                begun.reading.set_result(await batch.read(use, paths))
+            finally:
+                begun.reading.cancel()
+                # Whoever waits has it; a record in memory needs no copy.
+                begun.reading = None
         await self._sandboxes.release(live, ErrorCode.RELEASED)

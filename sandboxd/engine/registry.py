@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sandboxd.entries import ReadFile
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, ErrorCode, Execution, Sandbox, SandboxState
 from sandboxd.policy import Budget, CallerQuota, TaskBudget
@@ -35,6 +36,8 @@ class LiveExecution:
     watcher: asyncio.Task[None] | None = None
     followers: set[asyncio.Event] = field(default_factory=set)
     input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Files of a run that are read before its sandbox is released; until it is.
+    reading: asyncio.Future[tuple[ReadFile, ...]] | None = None
 
     def conclude(self) -> None:
         """Its outcome is final and its record kept: tell all who wait for that."""

@@ -200,9 +200,10 @@ class ExecutionAnswer(Answer):
     @model_serializer(mode="wrap")
     def _leave_out_base64(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        for name in ("stdout_base64", "stderr_base64"):
-            if fields[name] is None:
-                del fields[name]
+        # The last one is that of a run with files to be read.
+        for name in ("stdout_base64", "stderr_base64", "files"):
+            if fields.get(name) is None:
+                fields.pop(name, None)
         return fields
 
     @classmethod

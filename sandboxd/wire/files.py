@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import base64
-import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from sandboxd.entries import Entry, EntryKind, Listing
-from sandboxd.wire.answers import Answer
+from sandboxd.entries import Entry, EntryKind, Listing, ReadFile
+from sandboxd.wire.answers import Answer, ExecutionAnswer
+from sandboxd.wire.quantities import Mode
 from sandboxd.wire.queries import whole_number
 from sandboxd.wire.requests import Request
 
@@ -19,13 +20,6 @@ from sandboxd.wire.requests import Request
 MAX_MTIME = 1 << 33
 MAX_DEPTH = 4096
 MAX_ENTRIES = 10_000
-_OCTAL = re.compile(r"0?[0-7]{3}", re.ASCII)
-
-
-def _mode(value: object) -> int:
-    if not isinstance(value, str) or not _OCTAL.fullmatch(value):
-        raise ValueError("must be three octal digits, such as 0644")
-    return int(value, 8)
 
 
 def _flag(value: object) -> bool:
@@ -34,7 +28,6 @@ def _flag(value: object) -> bool:
     return value in ("true", "1")
 
 
-Mode = Annotated[int, BeforeValidator(_mode), Field(json_schema_extra={"examples": ["0644"]})]
 Switch = Annotated[bool, BeforeValidator(_flag)]
 
 
@@ -125,3 +118,48 @@ def _text(data: bytes) -> tuple[str, str | None]:
     text = data.decode("utf-8", "replace")
     lossless = text.encode() == data
     return text, None if lossless else base64.b64encode(data).decode("ascii")
+
+
+class FileError(Answer):
+    """Why a file could not be read."""
+
+    code: str
+    message: str
+
+
+class ReadFileAnswer(Answer):
+    """A file after a run: its content as `text`, or where that would lose bytes as `base64`; or
+    `error`."""
+
+    path: str
+    size_bytes: int | None
+    mode: str | None
+    text: str | None
+    base64: str | None
+    error: FileError | None
+
+    @classmethod
+    def of(cls, file: ReadFile) -> Self:
+        """The answer about one file."""
+        path = file.path.decode("utf-8", "replace")
+        if file.error is not None:
+            error = FileError(code=file.error.code, message=file.error.message)
+            return cls(path=path, size_bytes=None, mode=None, text=None, base64=None, error=error)
+        text, encoded = _text(file.data)
+        return cls(
+            path=path, size_bytes=len(file.data), mode=f"{file.mode:04o}", error=None,
+            text=text if encoded is None else None, base64=encoded,
+        )  # fmt: skip
+
+
+class RunAnswer(ExecutionAnswer):
+    """An execution, with the files that were to be read after it."""
+
+    files: list[ReadFileAnswer] | None = None
+
+    @classmethod
+    def with_files(cls, execution: ExecutionAnswer, files: Sequence[ReadFile] | None) -> Self:
+        """The answer about a run; None where no files were to be read."""
+        fields = {name: getattr(execution, name) for name in type(execution).model_fields}
+        told = None if files is None else [ReadFileAnswer.of(file) for file in files]
+        return cls(**fields, files=told)

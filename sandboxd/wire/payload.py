@@ -16,6 +16,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Strict, WithJsonSchema
 
+from sandboxd.entries import clean_path
+from sandboxd.errors import InvalidRequest
 from sandboxd.wire.quantities import text
 
 MAX_STRING_BYTES = 128 << 10
@@ -136,6 +138,18 @@ def _stdin_base64(value: object) -> bytes:
         raise ValueError("must be base64 (RFC 4648, with padding)") from None
 
 
+def _file_path(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    try:
+        path = clean_path(text(value).encode(), "path")
+    except InvalidRequest as exc:
+        raise ValueError(exc.details["fields"][0]["reason"]) from None
+    if not path:
+        raise ValueError("must name a file")
+    return path
+
+
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 
 Argv = Annotated[
@@ -166,3 +180,4 @@ StdinBase64 = Annotated[
     BeforeValidator(_stdin_base64),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
+FilePath = Annotated[bytes, BeforeValidator(_file_path), WithJsonSchema({"type": "string"})]

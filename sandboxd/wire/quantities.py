@@ -10,7 +10,7 @@ import re
 import signal
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Strict, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 
 from sandboxd.names import NAME_PATTERN, is_name
 from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
@@ -101,6 +101,15 @@ def _image_name(value: str) -> str:
     return value
 
 
+_OCTAL = re.compile(r"0?[0-7]{3}", re.ASCII)
+
+
+def _mode(value: object) -> int:
+    if not isinstance(value, str) or not _OCTAL.fullmatch(value):
+        raise ValueError("must be three octal digits, such as 0644")
+    return int(value, 8)
+
+
 def _signal(value: object) -> int:
     if isinstance(value, str):
         name = value if value.startswith("SIG") else f"SIG{value}"
@@ -174,3 +183,4 @@ ImageName = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{IMAGE_NAME_PATTERN}$"}),
 ]
 Flag = Annotated[bool, Strict()]
+Mode = Annotated[int, BeforeValidator(_mode), Field(json_schema_extra={"examples": ["0644"]})]

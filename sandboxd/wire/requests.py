@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sandboxd.binds import MAX_BINDS
+from sandboxd.entries import MAX_BATCH_FILES, Batch, NewFile
 from sandboxd.model import SANDBOX_LIMITS, Bind, Command, EnforcedBy, LimitChanges, TerminalSize
 from sandboxd.wire import payload
 from sandboxd.wire import quantities as q
@@ -207,10 +208,47 @@ class StartExecution(ExecutionFields):
     """POST /v1/sandboxes/{id}/executions."""
 
 
+class FileToWrite(Request):
+    """A file to be there before the command runs; directories on the way there are made."""
+
+    path: payload.FilePath
+    """Relative to the home, or absolute as the command has it."""
+    text: payload.Stdin | None = None
+    base64: payload.StdinBase64 | None = None
+    mode: q.Mode | None = None
+    """Permission bits, 0644 without it."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("must have either text or base64")
+        return self
+
+    def decode(self) -> NewFile:
+        """As the engine takes it."""
+        return NewFile(
+            self.path, (self.base64 if self.text is None else self.text) or b"", self.mode
+        )
+
+
 class Run(ExecutionFields, SandboxFields):
     """POST /v1/run: a sandbox that lives as long as its one execution."""
 
     limits: LimitsBody | None = None
+    files: Annotated[list[FileToWrite], Field(max_length=MAX_BATCH_FILES)] | None = None
+    """Written before the command runs; where one cannot be, nothing runs."""
+    read_files: Annotated[list[payload.FilePath], Field(max_length=MAX_BATCH_FILES)] | None = None
+    """Read after its end, before the sandbox is released; for an answer at the end (`wait`)."""
+
+    @model_validator(mode="after")
+    def _check_waits(self) -> Self:
+        if self.read_files and self.wait_seconds is not None:
+            raise ValueError("must have wait: true, or not at all, where read_files is given")
+        return self
+
+    def batch(self) -> Batch:
+        """The files around the run, as the engine takes them."""
+        return Batch(tuple(f.decode() for f in self.files or ()), tuple(self.read_files or ()))
 
     def split_changes(self) -> tuple[LimitChanges, LimitChanges]:
         """The sandbox's limits, and the execution's: those that no sandbox has."""

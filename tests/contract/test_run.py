@@ -107,3 +107,82 @@ def test_kept_output_beyond_the_answer(daemon: Daemon) -> None:
     ran = run(daemon, argv=["head", "-c", str(MIB + 5), "/dev/zero"])
     assert ran["stdout_inline_truncated"] is True
     assert len(output(daemon, ran)) == MIB + 5
+
+
+def test_files_go_in_and_come_out_with_one_request(daemon: Daemon) -> None:
+    ran = run(
+        daemon,
+        command="./bin/job in.bin > out.txt; printf '\\377\\0' > raw; chmod 600 raw; mkdir d;"
+        "ln -s /etc/passwd out; mkfifo p",
+        files=[
+            {"path": "bin/job", "text": "#!/bin/sh\nwc -c < $1; cat /tmp/x", "mode": "0755"},
+            {"path": "in.bin", "base64": "AAEC/w=="},
+            {"path": "/tmp/x", "text": "from tmp\n"},
+        ],
+        read_files=[
+            "out.txt",
+            "raw",
+            "/home/sandbox/out.txt",
+            "none",
+            "d",
+            "out",
+            "p",
+            "/etc/passwd",
+        ],
+    )
+    assert (ran["status"], ran["exit_code"], ran["stderr"]) == ("EXITED", 0, "")
+    first, raw, same, *bad = ran["files"]
+    assert first == {
+        "path": "out.txt", "size_bytes": 11, "mode": "0644", "text": "4\nfrom tmp\n",
+        "base64": None, "error": None,
+    }  # fmt: skip
+    assert same == {**first, "path": "/home/sandbox/out.txt"}
+    assert (raw["text"], raw["base64"], raw["mode"], raw["size_bytes"]) == (None, "/wA=", "0600", 2)
+    assert [file["error"]["code"] for file in bad] == [
+        "FILE_NOT_FOUND", "FILE_CONFLICT", "ACCESS_DENIED", "FILE_CONFLICT", "ACCESS_DENIED",
+    ]  # fmt: skip
+    assert state(daemon, ran) == "released"
+    # The record keeps none of them.
+    assert "files" not in daemon.ok("GET", path_of(ran))
+
+
+def test_what_is_read_is_bounded_and_read_whatever_the_end_is(daemon: Daemon) -> None:
+    ran = run(
+        daemon,
+        command="echo kept > small; head -c 5000000 /dev/zero > large; kill -9 $$",
+        read_files=["large", "small"],
+    )
+    assert ran["status"] == "SIGNALED"
+    large, small = ran["files"]
+    assert large["error"]["code"] == "REQUEST_TOO_LARGE"
+    assert (large["text"], small["text"]) == (None, "kept\n")
+
+
+def test_a_file_that_cannot_be_written_leaves_no_sandbox(daemon: Daemon) -> None:
+    before = live(daemon)
+    for path, status, code in (
+        ("/etc/passwd", 403, "ACCESS_DENIED"), ("a/../../b", 400, "INVALID_REQUEST"),
+        ("", 400, "INVALID_REQUEST"), ("/tmp", 400, "INVALID_REQUEST"),
+    ):  # fmt: skip
+        body = {"command": "true", "files": [{"path": path, "text": ""}]}
+        refused(daemon.request("POST", "/v1/run", body), status, code)
+    over = {"command": "true", "files": [{"path": "f", "text": "x"}, {"path": "f/g", "text": "x"}]}
+    refused(daemon.request("POST", "/v1/run", over), 409, "FILE_CONFLICT")
+    limited = {
+        "command": "true", "limits": {"disk_bytes": "1M"},
+        "files": [{"path": "f", "text": "x" * (3 << 20)}],
+    }  # fmt: skip
+    answer = daemon.request("POST", "/v1/run", limited)
+    assert answer.status in (200, 507), answer.body
+    for wait in (False, 1):
+        early: dict[str, Any] = {"command": "true", "read_files": ["f"], "wait": wait}
+        refused(daemon.request("POST", "/v1/run", early), 400, "INVALID_REQUEST")
+    eventually(lambda: live(daemon) == before)
+
+
+def test_a_retry_gets_the_files_of_the_first(daemon: Daemon) -> None:
+    body = {"command": "date +%N > f", "read_files": ["f"]}
+    key = {"Idempotency-Key": "files-once"}
+    one, two = (daemon.request("POST", "/v1/run", body, **key) for _ in range(2))
+    assert one.json["files"] == two.json["files"]
+    assert two.headers["Idempotency-Replayed"] == "true"

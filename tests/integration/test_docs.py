@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation tells people to do, done: README.md, docs/client.md, docs/tutorial.md."""
+"""What the documentation tells people to do, done: README.md, docs/client.md, docs/tutorial.md,
+docs/api.md."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import unmet
 from tests.harness import ROOT, running_daemon
 
 # An emulated machine takes some minutes for each page.
@@ -100,6 +102,26 @@ def test_the_daemon_of_the_readme() -> None:
     assert done.stdout.endswith("42\n\n")
     assert "OOM_KILLED" in done.stderr
     assert "cannot" not in done.stderr
+
+
+def test_the_api_by_hand() -> None:
+    if shutil.which("curl") is None:
+        unmet("curl")
+    [(_, text)] = blocks("docs/api.md", "By hand")
+    with running_daemon() as daemon:
+        script = "set -eu\n" + text.replace("/run/sandboxd/sandboxd.sock", daemon.socket)
+        done = subprocess.run(
+            ["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert '"error":{"code"' not in done.stdout
+        for words in (
+            '"stdout":"hi\\n"', '"name":"box"', '"status":"EXITED"',
+            "out\n", "event: exit", "data\n", '"text":"42\\n"',
+        ):  # fmt: skip
+            assert words in done.stdout, words
+        assert daemon.ok("GET", "/v1/sandboxes?state=ready")["sandboxes"] == []
 
 
 def test_the_tutorial_as_it_is_written() -> None:

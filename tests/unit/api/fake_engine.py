@@ -22,6 +22,7 @@ from sandboxd.engine.requests import (
     SandboxReport,
     SandboxRequest,
 )
+from sandboxd.entries import NO_FILES, Batch, ReadFile
 from sandboxd.errors import (
     CapacityExceeded,
     ExecutionFinished,
@@ -94,6 +95,7 @@ class FakeEngine:
         self.starting = asyncio.Event()
         self.started = asyncio.Event()
         self.waited = asyncio.Event()
+        self.batches: list[Batch] = []
         self.followed = asyncio.Event()
         self.signalled = asyncio.Event()
         self.may_start = asyncio.Event()
@@ -276,10 +278,21 @@ class FakeEngine:
         return execution
 
     async def run(
-        self, caller: Caller, sandbox: SandboxRequest, execution: ExecutionRequest
+        self,
+        caller: Caller,
+        sandbox: SandboxRequest,
+        execution: ExecutionRequest,
+        files: Batch = NO_FILES,
     ) -> Execution:
+        self.batches.append(files)
         created = await self.create_sandbox(caller, sandbox)
         return await self.start_execution(caller, created.id, execution)
+
+    async def files_read(
+        self, caller: Caller, ref: str, execution_id: str, paths: tuple[bytes, ...]
+    ) -> tuple[ReadFile, ...]:
+        self.get_execution(caller, ref, execution_id)
+        return tuple(ReadFile(path, b"read", 0o640) for path in paths)
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
         sandbox = self.get_sandbox(caller, ref)
