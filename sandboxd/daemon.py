@@ -47,7 +47,7 @@ from sandboxd.levels import Allowed, Findings, Lack, Offers, offers
 from sandboxd.model import Isolation, Network, SchemeName
 from sandboxd.names import UnitNames
 from sandboxd.past import DiskPast
-from sandboxd.policy import Budget, LimitPolicy, TaskBudget
+from sandboxd.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget
 from sandboxd.schemes.choose import Chosen, Wanted, choose
 from sandboxd.schemes.helpers import has_systemd
 from sandboxd.spawn.client import MAX_RUNTIME_PATH
@@ -186,7 +186,9 @@ class _Daemon:
                 uids=self._uids(instance_id),
                 store=DiskStore(self._state, clock),
                 past=DiskPast(self._state, kept=KEPT_INTERVALS),
-                registry=Registry(budget, task_budget, self._settings.caller_quota()),
+                registry=Registry(
+                    budget, task_budget, self._settings.caller_quota(), _terminal_budget()
+                ),
                 tasks=tasks,
                 life=Life(clock, logs_arguments=self._settings.log_arguments),
             )
@@ -341,6 +343,11 @@ class _Daemon:
             retention_output_bytes=self._settings.retention_output_bytes,
             retention_argument_bytes=self._settings.retention_argument_bytes,
         )
+
+
+def _terminal_budget() -> TerminalBudget:
+    usable = host.terminals()
+    return TerminalBudget() if usable is None else TerminalBudget(usable)
 
 
 def _filter_lacks() -> tuple[Lack, ...]:

@@ -30,6 +30,13 @@ DEFAULT_UID_COUNT = 65536
 # Of what a host may have of processes and threads together, what is its own.
 _TASKS_KEPT_SHARE = 8
 _TASKS_KEPT_LEAST = 1024
+# kernel.pty.max less kernel.pty.reserve, as the kernel has them.
+DEFAULT_TERMINALS = 4096 - 1024
+# The most terminals of one execution.
+MAX_TERMINALS = 64
+# Shares of pool / this / k, of at most MAX_TERMINALS each, are never more than the pool together:
+# the sum is less than pool / this * (2 + ln MAX_TERMINALS).
+_TERMINAL_SHARE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,49 @@ class TaskBudget:
                 details={"tasks_total": self.total, "tasks_committed": committed,
                          "tasks_asked": asked},
             )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalBudget:
+    """The pseudo-terminals that all sandboxes together may have open.
+
+    usable: kernel.pty.max less what the kernel keeps for the host. A quarter is for executions
+    with a terminal, one each; of the rest an execution may open the fewer the more run: the k-th
+    of those that run had at least k-1 others beside it when it was started, so that the sums stay
+    within their bounds whoever ends.
+    """
+
+    usable: int = DEFAULT_TERMINALS
+
+    @property
+    def total(self) -> int:
+        """The aggregate: an eighth is for others on the host."""
+        return self.usable - self.usable // 8
+
+    def share(self, *, of_caller: int, of_all: int) -> int:
+        """How many an execution may open that starts beside so many others of its caller, and of
+        everybody."""
+        pool = self.total - self.total // 4
+        mine = pool // (2 * _TERMINAL_SHARE * (of_caller + 1))
+        return min(MAX_TERMINALS, mine, pool // (_TERMINAL_SHARE * (of_all + 1)))
+
+    def check(self, *, owner_uid: int, of_caller: int, of_all: int) -> None:
+        """Raise QuotaExceeded or CapacityExceeded where so many executions have a terminal that
+        there is none for another."""
+        kept = self.total // 4
+        if of_caller >= max(1, kept // 2):
+            raise QuotaExceeded(
+                f"cannot give uid {owner_uid} another terminal: {of_caller} of its executions have "
+                "one",
+                hint="wait for one to end, or run without tty",
+                details={"quota": "terminals", "maximum": max(1, kept // 2), "used": of_caller},
+            )
+        if of_all >= kept:
+            raise CapacityExceeded(
+                f"cannot give an execution a terminal: {of_all} have one, as many as may have",
+                hint="wait for one to end, run without tty, or raise kernel.pty.max",
+                details={"terminals_total": kept},
+            )
 
 
 @dataclass(frozen=True, slots=True)

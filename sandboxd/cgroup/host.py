@@ -97,6 +97,14 @@ def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBou
     return min(bounds, key=lambda bound: bound.count)
 
 
+def terminals(proc: str = "/proc") -> int | None:
+    """The pseudo-terminals that may be open outside of the host's own mount namespace, for which
+    the kernel keeps some (sysctl/kernel.rst); None where it does not say."""
+    most = read_number(os.path.join(proc, "sys/kernel/pty"), "max")
+    kept = read_number(os.path.join(proc, "sys/kernel/pty"), "reserve")
+    return None if most is None or kept is None else max(0, most - kept)
+
+
 def _task_directories(text: str, proc: str, root: str, *, own: bool) -> Iterator[str]:
     unified = _unified_path(text)
     if unified is not None:

@@ -56,8 +56,11 @@ class Executions:
         async with self._slot(live):
             execution = self._new(live.sandbox, request)
             begun = LiveExecution(execution)
+            terminals = self._context.registry.terminals_for(
+                live.sandbox.owner_uid, has_tty=request.command.tty is not None
+            )
             async with AsyncExitStack() as undo:
-                shim = await self._launch(live, begun, undo)
+                shim = await self._launch(live, begun, undo, terminals)
                 execution.started_at = await shim.go()
                 undo.pop_all()
             # The shim has the input; a record in memory for the retention time needs none.
@@ -201,14 +204,16 @@ class Executions:
             request_id=None if request.origin is None else request.origin.request_id,
         )
 
-    async def _launch(self, live: LiveSandbox, begun: LiveExecution, undo: AsyncExitStack) -> Shim:
+    async def _launch(
+        self, live: LiveSandbox, begun: LiveExecution, undo: AsyncExitStack, terminals: int
+    ) -> Shim:
         """Directory, held shim, scope: undone in reverse by `undo`."""
         context, sandbox, execution = self._context, live.sandbox, begun.execution
         await context.workspaces.create_execution(sandbox.id, execution.id)
         undo.push_async_callback(context.workspaces.remove_execution, sandbox.id, execution.id)
         await context.store.save_execution(execution)
         undo.push_async_callback(self._give_up, live, begun)
-        shim = await context.launcher.launch(self._launch_request(sandbox, execution))
+        shim = await context.launcher.launch(self._launch_request(sandbox, execution, terminals))
         begun.shim = shim
         live.executions[execution.id] = begun
         undo.push_async_callback(shim.abort)
@@ -220,7 +225,9 @@ class Executions:
         live.executions.pop(begun.execution.id, None)
         await self._context.scheme.collect(live.sandbox, begun.execution)
 
-    def _launch_request(self, sandbox: Sandbox, execution: Execution) -> LaunchRequest:
+    def _launch_request(
+        self, sandbox: Sandbox, execution: Execution, terminals: int
+    ) -> LaunchRequest:
         context = self._context
         home = context.workspaces.home(sandbox.id)
         if sandbox.has_own_root:
@@ -235,6 +242,7 @@ class Executions:
             tmp_directory=context.workspaces.tmp(sandbox.id),
             identity_files=context.workspaces.identity_files(sandbox),
             private_mounts=context.settings.private_mounts,
+            terminals=terminals,
         )
 
     def _environment(self, sandbox: Sandbox, execution: Execution, home: str) -> Mapping[str, str]:

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sandboxd.entries import ReadFile
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 from sandboxd.model import Caller, ErrorCode, Execution, Sandbox, SandboxState
-from sandboxd.policy import Budget, CallerQuota, TaskBudget
+from sandboxd.policy import Budget, CallerQuota, TaskBudget, TerminalBudget
 from sandboxd.ports.host import Clock
 from sandboxd.ports.launch import Shim
 
@@ -114,12 +114,22 @@ class LiveSandbox:
         return live
 
 
+_DEFAULT_TERMINALS = TerminalBudget()
+
+
 class Registry:
     """All sandboxes of this daemon, ended ones too while their records are kept."""
 
-    def __init__(self, budget: Budget, tasks: TaskBudget, quota: CallerQuota | None = None) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        tasks: TaskBudget,
+        quota: CallerQuota | None = None,
+        terminals: TerminalBudget = _DEFAULT_TERMINALS,
+    ) -> None:
         self.budget = budget
         self.tasks = tasks
+        self.terminals = terminals
         self.quota = quota or CallerQuota()
         self.is_draining = False
         self._sandboxes: dict[str, LiveSandbox] = {}
@@ -203,6 +213,21 @@ class Registry:
             if more > 0:
                 self.quota.check(owner_uid=owner_uid, what=what, used=used[what], asked=more)
 
+    def terminals_for(self, owner_uid: int, *, has_tty: bool) -> int:
+        """How many an execution may open that is among those starting; at least its own where it
+        has a terminal. Raises QuotaExceeded and CapacityExceeded."""
+        everybody = list(self._sandboxes.values())
+        mine = [live for live in everybody if live.sandbox.owner_uid == owner_uid]
+        share = self.terminals.share(
+            of_caller=_executing(mine) - 1, of_all=_executing(everybody) - 1
+        )
+        if not has_tty:
+            return share
+        self.terminals.check(
+            owner_uid=owner_uid, of_caller=_on_terminals(mine), of_all=_on_terminals(everybody)
+        )
+        return max(1, share)
+
     def check_tasks(self, live: LiveSandbox, pids: int) -> None:
         """Raise CapacityExceeded when what runs may then have more processes and threads than all
         sandboxes together: with `live` among it, at `pids`. Idle sandboxes have none."""
@@ -246,3 +271,16 @@ class Registry:
             for live in self._sandboxes.values()
             if not live.is_over
         )
+
+
+def _executing(lives: Iterable[LiveSandbox]) -> int:
+    return sum(len(live.running()) + live.starting for live in lives)
+
+
+def _on_terminals(lives: Iterable[LiveSandbox]) -> int:
+    """Executions with a terminal, and those that start and may have one, but for the one that
+    asks."""
+    lives = list(lives)
+    running = (one for live in lives for one in live.running())
+    with_one = sum(one.execution.command.tty is not None for one in running)
+    return with_one + sum(live.starting for live in lives) - 1

@@ -106,7 +106,12 @@ def _enter_place(spec: dict[str, Any]) -> None:
     mounts.join(spec["pins_directory"], spec["pins"])
     if has_own_root:
         masked = spec["isolation"] == "strict"
-        mounts.in_own_root(pid_namespace=spec["pid_namespace"], masked=masked, refresh=refresh)
+        mounts.in_own_root(
+            pid_namespace=spec["pid_namespace"],
+            masked=masked,
+            refresh=refresh,
+            terminals=spec["terminals"],
+        )
     elif spec["namespaces"]:
         mounts.in_host_root(spec)
 

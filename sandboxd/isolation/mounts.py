@@ -12,8 +12,6 @@ from typing import Any
 from sandboxd.isolation import ipc, layers, linux, pins, sealing
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
-# The host has 4,096 in all (kernel.pty.max).
-_MAX_TERMINALS = 64
 _NAMESPACES = {
     pins.NET: linux.CLONE_NEWNET,
     pins.IPC: linux.CLONE_NEWIPC,
@@ -49,11 +47,11 @@ def join(directory: str, kinds: Iterable[str]) -> None:
         os.close(fd)
 
 
-def in_own_root(*, pid_namespace: bool, masked: bool, refresh: bool) -> None:
+def in_own_root(*, pid_namespace: bool, masked: bool, refresh: bool, terminals: int) -> None:
     """A mount namespace beside the sandbox's, which this process has joined, with its own /proc.
 
     masked: the kernel's own information is out of sight. refresh: the host's files may have
-    changed.
+    changed. terminals: how many may be open.
     """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
@@ -63,7 +61,7 @@ def in_own_root(*, pid_namespace: bool, masked: bool, refresh: bool) -> None:
             layers.refresh()
         if masked:
             _mask()
-    _own_terminals()
+    _own_terminals(terminals)
 
 
 def _own_proc() -> None:
@@ -106,7 +104,7 @@ def in_host_root(spec: dict[str, Any]) -> None:
     if spec["pid_namespace"]:
         _own_proc()
     ipc.bound()
-    _own_terminals()
+    _own_terminals(spec["terminals"])
     if _is_directory("/dev/shm"):  # noqa: S108
         size = spec["shm_bytes"]
         linux.mount("shm", "/dev/shm", "tmpfs", _SAFE, f"size={size},mode=1777")  # noqa: S108
@@ -128,11 +126,12 @@ def _hide(path: str) -> None:
     linux.mount("none", path, "tmpfs", flags, "mode=0555,size=4k")
 
 
-def _own_terminals() -> None:
+def _own_terminals(most: int) -> None:
     """A devpts of the execution's own: nobody else's terminals are in it, and it takes no more of
-    the host's than its bound (filesystems/devpts.rst)."""
+    the host's than its bound (filesystems/devpts.rst). Where that is 0 none can be opened."""
     if os.path.isdir("/dev/pts"):
-        data = f"newinstance,ptmxmode=0666,mode=0600,max={_MAX_TERMINALS}"
+        mode = "0666" if most > 0 else "0000"
+        data = f"newinstance,ptmxmode={mode},mode=0600,max={max(1, most)}"
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, data)
 
 

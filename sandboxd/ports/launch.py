@@ -105,7 +105,8 @@ class Shim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Everything a shim must know. identity_files: path inside -> file to be seen there."""
+    """Everything a shim must know. identity_files: path inside -> file to be seen there.
+    terminals: how many may be open in its devpts."""
 
     sandbox: Sandbox
     execution: Execution
@@ -116,6 +117,7 @@ class LaunchRequest:
     tmp_directory: str
     identity_files: Mapping[str, str]
     private_mounts: bool
+    terminals: int
 
 
 class Launcher(Protocol):

@@ -54,6 +54,7 @@ def specification(request: LaunchRequest, runtime_directory: str) -> dict[str, A
         "tmp_dir": request.tmp_directory,
         "files": dict(request.identity_files),
         "shm_bytes": shm_bytes(request.sandbox.limits),
+        "terminals": request.terminals,
     }
 
 

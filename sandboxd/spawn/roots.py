@@ -143,6 +143,7 @@ class Roots:
             "pid_namespace": True,
             "files": {},
             "shm_bytes": _PROBE_SHM_BYTES,
+            "terminals": 1,
         }
         answer = await self._builders.ask(order)
         self.has_private_mounts = answer["ok"]

@@ -180,3 +180,27 @@ def test_a_program_that_does_not_read_its_terminal_holds_up_the_typist_alone(
         daemon.request("POST", target, b"x" * 1_000_000, timeout=2)
     assert daemon.execute(sandbox["id"], ["echo", "ok"])["stdout"] == "ok\n"
     daemon.ok("POST", f"{path_of(running)}/kill")
+
+
+OPEN_ALL = """
+import os
+held = []
+try:
+    while True: held.append(os.openpty())
+except OSError: print(len(held))
+"""
+
+
+def test_the_more_executions_run_the_fewer_terminals_each_may_open(
+    daemon: Daemon, sandbox: Any
+) -> None:
+    """Together they never have all of the host's, and one with a terminal always gets it."""
+    alone = int(daemon.execute(sandbox["id"], python(OPEN_ALL))["stdout"])
+    assert 1 < alone <= 64
+    running = [start(daemon, sandbox, ["sleep", "1000"]) for _ in range(30)]
+    beside = int(daemon.execute(sandbox["id"], python(OPEN_ALL))["stdout"])
+    assert beside < alone
+    ran = daemon.execute(sandbox["id"], python(OPEN_ALL), tty={"rows": 24, "cols": 80})
+    assert int(ran["stdout"]) == beside - 1
+    for one in running:
+        daemon.ok("POST", f"{path_of(one)}/kill")

@@ -14,9 +14,16 @@ from sandboxd.errors import (
     LimitTooLarge,
     LimitTooSmall,
     LimitUnsupported,
+    QuotaExceeded,
 )
 from sandboxd.model import EnforcedBy, Enforcement, LimitChanges
-from sandboxd.policy import Budget, LimitPolicy, TaskBudget, check_required
+from sandboxd.policy import (
+    Budget,
+    LimitPolicy,
+    TaskBudget,
+    TerminalBudget,
+    check_required,
+)
 from tests.unit.values import LIMITS
 
 GIB = 1 << 30
@@ -70,6 +77,36 @@ def test_no_more_tasks_are_promised_than_there_are() -> None:
     assert raised.value.details == {
         "tasks_total": 28672, "tasks_committed": 14337, "tasks_asked": 14336,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("usable", [3072, 256, 40, 8, 0])
+def test_no_order_of_executions_takes_all_terminals(usable: int) -> None:
+    budget = TerminalBudget(usable)
+    pool = budget.total - budget.total // 4
+    alone = [budget.share(of_caller=k, of_all=k) for k in range(4000)]
+    assert sum(alone) <= pool // 2
+    everybody = [budget.share(of_caller=0, of_all=k) for k in range(4000)]
+    assert sum(everybody) <= pool
+    # With one for each execution that has a terminal itself, of which there is a bound as well.
+    assert sum(everybody) + budget.total // 4 <= budget.total <= usable
+    assert alone == sorted(alone, reverse=True)
+
+
+def test_a_few_executions_may_open_many_terminals() -> None:
+    budget = TerminalBudget(3072)
+    assert budget.share(of_caller=0, of_all=0) == 64
+    assert budget.share(of_caller=20, of_all=20) >= 5
+    assert budget.share(of_caller=0, of_all=100) >= 2
+
+
+def test_terminals_are_refused_by_caller_before_there_is_none_for_others() -> None:
+    budget = TerminalBudget(3072)
+    budget.check(owner_uid=7, of_caller=335, of_all=335)
+    with pytest.raises(QuotaExceeded, match="another terminal"):
+        budget.check(owner_uid=7, of_caller=336, of_all=336)
+    budget.check(owner_uid=8, of_caller=0, of_all=336)
+    with pytest.raises(CapacityExceeded):
+        budget.check(owner_uid=9, of_caller=0, of_all=672)
 
 
 def test_budget_is_the_hosts_less_the_reserve() -> None:

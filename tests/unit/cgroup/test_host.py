@@ -95,6 +95,13 @@ def test_tasks_by_a_v1_cgroup(tmp_path: Path) -> None:
     assert tasks(tmp_path, "8:pids:/docker/x\n", mounts, own=True).count == 512
 
 
+def test_terminals_beyond_what_the_kernel_keeps_for_the_host(tmp_path: Path) -> None:
+    assert host.terminals(str(tmp_path)) is None
+    write(tmp_path / "sys/kernel/pty", "max", "1280\n")
+    write(tmp_path / "sys/kernel/pty", "reserve", "1024\n")
+    assert host.terminals(str(tmp_path)) == 256
+
+
 def test_controllers(tmp_path: Path) -> None:
     write(tmp_path, "cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma\n")
     assert host.missing_controllers(str(tmp_path)) == []
