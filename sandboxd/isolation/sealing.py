@@ -35,11 +35,9 @@ def seal(kept: Iterable[str]) -> None:
 
     The namespace must be this process' own, and its mounts private. Raises OSError.
     """
-    if not _is_mount_point("/"):
-        _make_root_a_mount()
     kept = tuple(kept)
     try:
-        linux.change_mounts("/", linux.MOUNT_ATTR_RDONLY, 0, recursive=True)
+        _seal_tree()
     except OSError as exc:
         if exc.errno not in _NO_SUCH_CALL:
             raise
@@ -49,8 +47,14 @@ def seal(kept: Iterable[str]) -> None:
         linux.change_mounts(path, 0, linux.MOUNT_ATTR_RDONLY, recursive=False)
 
 
-def _is_mount_point(path: str) -> bool:
-    return any(point == path for point, _ in _mounts())
+def _seal_tree() -> None:
+    try:
+        linux.change_mounts("/", linux.MOUNT_ATTR_RDONLY, 0, recursive=True)
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+        _make_root_a_mount()
+        linux.change_mounts("/", linux.MOUNT_ATTR_RDONLY, 0, recursive=True)
 
 
 def _make_root_a_mount() -> None:
@@ -63,6 +67,8 @@ def _make_root_a_mount() -> None:
 
 
 def _seal_one_by_one(kept: tuple[str, ...]) -> None:
+    if not any(point == "/" for point, _ in _mounts()):
+        _make_root_a_mount()
     flags = linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY
     for point, options in list(_mounts()):
         if point in kept:

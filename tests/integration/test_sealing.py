@@ -20,12 +20,12 @@ import errno, os, sys
 sys.path.insert(0, sys.argv[1])
 how, root, kept = sys.argv[2:5]
 from sandboxd.isolation import linux, mounts, sealing
-if how == "old kernel":
+if "old kernel" in how:
     def change_mounts(*words, **more): raise OSError(errno.ENOSYS, "no such call")
     linux.change_mounts = change_mounts
 linux.unshare(linux.CLONE_NEWNS)
 mounts.stop_propagation()
-if how == "chroot":
+if "chroot" in how:
     linux.mount("/proc", root + "/proc", None, linux.MS_BIND)
     os.chroot(root); os.chdir("/")
     kept = "/kept"
@@ -39,12 +39,12 @@ for path in (kept, os.path.dirname(kept), "/"):
         print("written")
     except OSError as exc:
         print(errno.errorcode[exc.errno])
-if how != "chroot":
+if "chroot" not in how:
     open("/dev/null", "w").write("x")
 """
 
 
-@pytest.mark.parametrize("how", ["new kernel", "old kernel", "chroot"])
+@pytest.mark.parametrize("how", ["new kernel", "old kernel", "chroot", "chroot, old kernel"])
 def test_only_what_is_kept_can_be_written(how: str) -> None:
     root = Path("/var/lib", f"sandboxd-test-{secrets.token_hex(4)}")
     kept = root / "kept"
