@@ -132,6 +132,7 @@ class Config(BaseModel):
     max_sandboxes_per_caller: _Count | None = None
     max_memory_bytes_per_caller: _Bytes | None = None
     max_executions_per_caller: _Count | None = None
+    max_pids_per_caller: _Count | None = None
     max_memory_bytes: _Bytes | None = None
     max_cpus: _Cpus | None = None
     max_pids: _Count | None = 32768
@@ -156,6 +157,7 @@ class Config(BaseModel):
             sandboxes=self.max_sandboxes_per_caller,
             memory_bytes=self.max_memory_bytes_per_caller,
             executions=self.max_executions_per_caller,
+            pids=self.max_pids_per_caller,
         )
 
     def limit_policy(self, budget: Budget, tasks: TaskBudget) -> LimitPolicy:

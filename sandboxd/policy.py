@@ -135,6 +135,8 @@ class CallerQuota:
     sandboxes: int | None = None
     memory_bytes: int | None = None
     executions: int | None = None
+    # Of sandboxes in which something runs.
+    pids: int | None = None
 
     def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
         """Raise QuotaExceeded when `asked` more of a field of this do not fit."""

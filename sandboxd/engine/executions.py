@@ -177,8 +177,9 @@ class Executions:
                 details={"maximum": maximum},
             )
         self._context.registry.check_quota(live.sandbox.owner_uid, executions=1)
-        if not self._context.scheme.holds_all_tasks:
-            self._context.registry.check_tasks(live, live.sandbox.limits.pids)
+        self._context.registry.check_tasks(
+            live, live.sandbox.limits.pids, is_sum_held=self._context.scheme.holds_all_tasks
+        )
         live.starting += 1
         live.touch(self._context.clock)
         try:

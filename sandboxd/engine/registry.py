@@ -228,12 +228,23 @@ class Registry:
         )
         return max(1, share)
 
-    def check_tasks(self, live: LiveSandbox, pids: int) -> None:
-        """Raise CapacityExceeded when what runs may then have more processes and threads than all
-        sandboxes together: with `live` among it, at `pids`. Idle sandboxes have none."""
-        others = (one for one in self._sandboxes.values() if one is not live)
-        committed = sum(one.sandbox.limits.pids for one in others if one.running() or one.starting)
-        self.tasks.check(pids, committed)
+    def check_tasks(self, live: LiveSandbox, pids: int, *, is_sum_held: bool) -> None:
+        """Raise QuotaExceeded when what runs may then have more processes and threads than its
+        owner's share, and CapacityExceeded when more than all sandboxes together: with `live`
+        among it, at `pids`. Idle sandboxes have none.
+
+        is_sum_held: the kernel sees to the latter.
+        """
+        others = [
+            one
+            for one in self._sandboxes.values()
+            if one is not live and (one.starting or one.running())
+        ]
+        owner = live.sandbox.owner_uid
+        mine = sum(one.sandbox.limits.pids for one in others if one.sandbox.owner_uid == owner)
+        self.quota.check(owner_uid=owner, what="pids", used=mine, asked=pids)
+        if not is_sum_held:
+            self.tasks.check(pids, sum(one.sandbox.limits.pids for one in others))
 
     @property
     def committed_bytes(self) -> int:

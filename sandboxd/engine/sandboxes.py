@@ -248,8 +248,9 @@ class Sandboxes:
             context.registry.check_quota(sandbox.owner_uid, memory_bytes=more)
             context.registry.budget.check(more, context.registry.committed_bytes)
         is_busy = bool(live.running()) or live.starting > 0
-        if limits.pids > sandbox.limits.pids and is_busy and not context.scheme.holds_all_tasks:
-            context.registry.check_tasks(live, limits.pids)
+        if limits.pids > sandbox.limits.pids and is_busy:
+            held = context.scheme.holds_all_tasks
+            context.registry.check_tasks(live, limits.pids, is_sum_held=held)
         before = sandbox.limits
         # From here on no other request can promise the same.
         sandbox.limits = replace(

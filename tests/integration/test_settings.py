@@ -197,6 +197,24 @@ def test_all_sandboxes_together_leave_the_host_tasks() -> None:
         assert lowered.status == 200
 
 
+def test_what_one_caller_s_sandboxes_may_have_of_processes_is_bounded() -> None:
+    with running_daemon(SANDBOX_MAX_PIDS_PER_CALLER="100") as daemon:
+        first, second = (daemon.create(limits={"pids": 60, "memory_bytes": "16M"}) for _ in "ab")
+        sleeper = {"argv": ["sleep", "1000"], "wait": False}
+        paths = [f"/v1/sandboxes/{one['id']}" for one in (first, second)]
+        assert daemon.request("POST", f"{paths[0]}/executions", sleeper).status == 201
+        refused = daemon.request("POST", f"{paths[1]}/executions", sleeper)
+        assert (refused.status, refused.code) == (429, "CALLER_QUOTA_EXCEEDED")
+        details = refused.json["error"]["details"]
+        assert (details["quota"], details["maximum"], details["used"]) == ("pids", 100, 60)
+        # Beside it runs what still fits, and what runs already shares what it has.
+        assert daemon.request("PATCH", paths[1], {"limits": {"pids": 40}}).status == 200
+        assert daemon.request("POST", f"{paths[1]}/executions", sleeper).status == 201
+        assert daemon.request("POST", f"{paths[0]}/executions", sleeper).status == 201
+        raised = daemon.request("PATCH", paths[1], {"limits": {"pids": 41}})
+        assert (raised.status, raised.code) == (429, "CALLER_QUOTA_EXCEEDED")
+
+
 @pytest.mark.usefixtures("requires_root")
 def test_no_request_gets_less_than_the_admin_allows() -> None:
     settings = {"SANDBOX_ISOLATION_MINIMUM": "standard", "SANDBOX_NETWORKS": "none, loopback"}
