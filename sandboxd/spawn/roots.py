@@ -140,6 +140,7 @@ class Roots:
             "pins_root": self._root,
             "disks_root": disks.root_of(self._runtime),
             "tmp_dir": os.path.join(self._runtime, "executions"),
+            "record_directory": self._runtime,
             "pid_namespace": True,
             "files": {},
             "shm_bytes": _PROBE_SHM_BYTES,
