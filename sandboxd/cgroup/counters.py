@@ -13,7 +13,7 @@ ROOT = "/sys/fs/cgroup"
 
 def own_cgroup(proc_file: str = "/proc/self/cgroup") -> str | None:
     """The path below the unified hierarchy of a process, from its /proc/PID/cgroup; None on v1."""
-    with open(proc_file, encoding="utf-8") as file:
+    with open(proc_file, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             if line.startswith("0::"):
                 return line[3:].rstrip("\n")

@@ -50,7 +50,11 @@ def hierarchy(root: str = ROOT) -> Hierarchy:
         return Hierarchy.UNIFIED
     if _magic(os.path.join(root, "unified")) == _CGROUP2_SUPER_MAGIC:
         return Hierarchy.HYBRID
-    mounted = os.path.isdir(root) and bool(os.listdir(root))
+    try:
+        mounted = bool(os.listdir(root))
+    except OSError:
+        # Not there, or not for us to read: nothing we could use.
+        mounted = False
     return Hierarchy.LEGACY if mounted else Hierarchy.NONE
 
 
@@ -71,8 +75,7 @@ def kernel_version(release: str | None = None) -> tuple[int, int]:
 def memory_bound(proc: str = "/proc", root: str = ROOT) -> MemoryBound:
     """The tightest finite memory limit from our own cgroup up to the root, else MemTotal."""
     total = MemoryBound(memory_total(proc), "MemTotal of /proc/meminfo")
-    with open(os.path.join(proc, "self/cgroup"), encoding="utf-8") as file:
-        text = file.read()
+    text = _own_cgroups(proc)
     bounds = [total, *_unified_bounds(text, root), *_v1_bounds(text, proc)]
     return min(bounds, key=lambda bound: bound.bytes)
 
@@ -88,8 +91,7 @@ def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBou
         count = read_number(os.path.join(proc, "sys/kernel"), name)
         if count is not None:
             bounds.append(TasksBound(count, f"kernel.{name}"))
-    with open(os.path.join(proc, "self/cgroup"), encoding="utf-8") as file:
-        text = file.read()
+    text = _own_cgroups(proc)
     for directory in _task_directories(text, proc, root, own=own):
         count = read_number(directory, "pids.max")
         if count is not None:
@@ -144,6 +146,13 @@ def _v1_bounds(text: str, proc: str) -> Iterator[MemoryBound]:
             yield MemoryBound(limit, os.path.join(directory, "memory.limit_in_bytes"))
 
 
+def _own_cgroups(proc: str) -> str:
+    """Names of cgroups are bytes."""
+    path = os.path.join(proc, "self/cgroup")
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
 def _unified_path(text: str) -> str | None:
     """Our own cgroup of version 2, by the text of /proc/self/cgroup."""
     return next((line[3:] for line in text.splitlines() if line.startswith("0::")), None)
@@ -168,10 +177,12 @@ def _v1_place(text: str, proc: str, controller: str) -> tuple[str, str] | None:
 
 def _v1_mount(proc: str, controller: str) -> tuple[str, str] | None:
     """(root, mount point) of a v1 controller: proc_pid_mountinfo(5)."""
-    with open(os.path.join(proc, "self/mountinfo"), encoding="utf-8") as file:
+    path = os.path.join(proc, "self/mountinfo")
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             left, _, right = line.partition(" - ")
-            kind, _, options = right.split()[:3]
+            # The source in between may be empty.
+            kind, options = right.split(" ")[0], right.rstrip("\n").split(" ")[-1]
             if kind == "cgroup" and controller in options.split(","):
                 fields = left.split()
                 return fields[3], fields[4]

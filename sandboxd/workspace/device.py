@@ -31,6 +31,10 @@ class Backing:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
+    """root: which directory of the file system is mounted at `point`."""
+
+    root: str
+    point: str
     kind: str
     source: str
     options: dict[str, str]
@@ -56,14 +60,21 @@ def backing(
     Source: Documentation/ABI/testing/sysfs-block, Documentation/filesystems/overlayfs.rst.
     """
     trail: list[str] = []
+    path = os.path.abspath(path)
     for _ in range(_MAX_STEPS):
         number = number_of(path)
         if os.major(number) == 0:
-            found = _without_device(number, mounts)
+            found = _without_device(number, path, mounts)
             if isinstance(found, str):
                 return Backing(None, " on ".join([*trail, found]))
             kind, path = found
             trail.append(kind)
+            try:
+                number_of(path)
+            except OSError:
+                # A container's mount namespace has neither the host's directories nor its nodes.
+                unseen = f"{path}, which is not to be seen from here"
+                return Backing(None, " on ".join([*trail, unseen]))
             continue
         _descend(number, sys_root, trail)
         node = os.path.join(nodes, trail[-1])
@@ -71,14 +82,17 @@ def backing(
     return Backing(None, " on ".join([*trail, "too many layers to follow"]))
 
 
-def _without_device(number: int, mounts: str) -> tuple[str, str] | str:
-    """What a file system without a device number of its own is on: kind and path; or why it is on
-    nothing."""
-    mount = _find_mount(number, mounts)
+def _without_device(number: int, path: str, mounts: str) -> tuple[str, str] | str:
+    """What a file system without a device number of its own is on: kind, and there a path that is
+    the one asked for; or why it is on nothing."""
+    mount = _find_mount(number, path, mounts)
     if mount is None:
         return "a file system that this process does not see mounted"
     if mount.kind == "overlay" and "upperdir" in mount.options:
-        return "overlay", mount.options["upperdir"]
+        # Where this very path is, too: what has the upper directory's name may be another one.
+        below = os.path.relpath(path, mount.point)
+        upper = os.path.join(mount.options["upperdir"], mount.root.lstrip("/"), below)
+        return "overlay", os.path.normpath(upper)
     if mount.source.startswith("/dev/"):
         # btrfs, which may have more devices than this one.
         return mount.kind, mount.source
@@ -99,7 +113,9 @@ def _descend(number: int, sys_root: str, trail: list[str]) -> None:
         directory = os.path.realpath(os.path.join(directory, "slaves", below[0]))
 
 
-def _find_mount(number: int, mounts: str) -> _Mount | None:
+def _find_mount(number: int, path: str, mounts: str) -> _Mount | None:
+    """The mount of a file system that a path is below, or any other of the same one."""
+    found = None
     with open(mounts, "rb") as file:
         for line in file:
             before, _, after = line.rstrip(b"\n").partition(b" - ")
@@ -108,8 +124,10 @@ def _find_mount(number: int, mounts: str) -> _Mount | None:
             if os.makedev(int(major), int(minor)) == number and len(rest) >= 3:
                 pairs = (option.partition(b"=") for option in rest[2].split(b","))
                 options = {_text(key): _text(value) for key, _, value in pairs}
-                return _Mount(_text(rest[0]), _text(rest[1]), options)
-    return None
+                root, point = _text(fields[3]), _text(fields[4])
+                if found is None or os.path.commonpath([path, point]) == point:
+                    found = _Mount(root, point, _text(rest[0]), _text(rest[1]), options)
+    return found
 
 
 def _text(field: bytes) -> str:

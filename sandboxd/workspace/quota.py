@@ -63,6 +63,8 @@ class UserQuota:
         except OSError as exc:
             if exc.errno == errno.EPERM:
                 return "the daemon may not set quotas (CAP_SYS_ADMIN)"
+            if exc.errno == errno.ENOSYS:
+                return "quotactl_fd(2) is missing here, or kept from the daemon's container"
             return "the file system has no user quota switched on"
         return None
 

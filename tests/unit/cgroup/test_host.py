@@ -137,3 +137,26 @@ def test_this_host_agrees_with_its_mounts() -> None:
 )
 def test_kernel_version(release: str, version: tuple[int, int]) -> None:
     assert host.kernel_version(release) == version
+
+
+def test_mounts_and_cgroups_of_any_name_are_read(tmp_path: Path) -> None:
+    """Names are bytes, and a source may be empty (mount -t tmpfs "")."""
+    where = proc(tmp_path, "")
+    own = tmp_path / "v1" / "x"
+    own.mkdir(parents=True)
+    (own / "memory.limit_in_bytes").write_text("4096\n")
+    lines = [
+        b"25 1 0:39 / /\xff rw - tmpfs  rw",
+        f"26 1 0:40 / {tmp_path}/v1 rw - cgroup  rw,memory".encode(),
+    ]
+    (Path(where) / "self" / "mountinfo").write_bytes(b"\n".join(lines) + b"\n")
+    (Path(where) / "self" / "cgroup").write_bytes(b"4:memory:/x\n0::/\xff\n")
+    assert host.memory_bound(where, str(tmp_path / "none")).bytes == 4096
+
+
+def test_a_hierarchy_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    assert host.hierarchy("/nowhere") is Hierarchy.NONE

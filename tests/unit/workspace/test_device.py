@@ -38,10 +38,15 @@ class Host:
     def mount(self, line: str) -> None:
         (self.path / "mountinfo").write_text(f"{line}\n")
 
+    def number_of(self, path: str) -> int:
+        if path not in self.numbers:
+            raise FileNotFoundError(path)
+        return self.numbers[path]
+
     def backing(self) -> Backing:
         found = backing(
             "/state", sys_root=str(self.path / "block"), mounts=str(self.path / "mountinfo"),
-            nodes=str(self.path / "dev"), number_of=self.numbers.__getitem__,
+            nodes=str(self.path / "dev"), number_of=self.number_of,
         )  # fmt: skip
         node = found.device and found.device.removeprefix(f"{self.path}")
         return Backing(node, found.detail)
@@ -85,16 +90,35 @@ def test_an_image_is_limited_where_it_is_a_disk(host: Host) -> None:
 
 
 def test_an_overlay_on_itself_is_on_nothing(host: Host) -> None:
-    host.mount("25 1 0:40 / /x rw - overlay overlay rw,lowerdir=/a,upperdir=/state")
+    host.mount("25 1 0:40 / / rw - overlay overlay rw,lowerdir=/a,upperdir=/")
     found = host.backing()
     assert found.device is None
     assert found.detail.endswith("too many layers to follow")
 
 
 def test_an_overlay_is_on_its_upper_directory(host: Host) -> None:
-    host.mount(r"25 1 0:40 / /x rw shared:1 - overlay overlay rw,lowerdir=/a,upperdir=/u\040p")
-    host.puts("/u p", host.disk("sda"))
+    host.mount(r"25 1 0:40 / / rw shared:1 - overlay overlay rw,lowerdir=/a,upperdir=/u\040p")
+    host.puts("/u p/state", host.disk("sda"))
     assert host.backing() == Backing("/dev/sda", "overlay on sda")
+
+
+def test_an_overlay_s_part_that_is_mounted(host: Host) -> None:
+    host.mount("25 1 0:40 /var/lib /state rw - overlay overlay rw,lowerdir=/a,upperdir=/u")
+    host.puts("/u/var/lib", host.disk("sda"))
+    assert host.backing() == Backing("/dev/sda", "overlay on sda")
+
+
+def test_an_upper_directory_out_of_sight_is_said(host: Host) -> None:
+    """In a container it is the host's; another directory may have its name there."""
+    host.mount("25 1 0:40 / / rw - overlay overlay rw,lowerdir=/a,upperdir=/u")
+    host.puts("/u", host.disk("sda"))
+    unseen = "overlay on /u/state, which is not to be seen from here"
+    assert host.backing() == Backing(None, unseen)
+
+
+def test_a_device_without_a_node_is_said(host: Host) -> None:
+    host.mount("25 1 0:40 /sub / rw - btrfs /dev/sdc rw,subvol=/sub")
+    assert host.backing() == Backing(None, "btrfs on /dev/sdc, which is not to be seen from here")
 
 
 def test_btrfs_is_on_what_it_was_mounted_from(host: Host) -> None:
