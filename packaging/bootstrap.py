@@ -53,11 +53,13 @@ RUN_PROGRAMS = {"bwrap": "bubblewrap"}
 # (tests/unit/test_dev.py has the list).
 TEST_PROGRAMS = {
     **RUN_PROGRAMS,
+    "btrfs": "btrfs-progs",
     "curl": "curl",
     "dbus-daemon": "dbus-daemon",
     "git": "git",
     "groff": "groff-base",
     "mke2fs": "e2fsprogs",
+    "mkfs.btrfs": "btrfs-progs",
     "strace": "strace",
     "tmux": "tmux",
 }

@@ -22,8 +22,8 @@ def run(*command: str) -> str:
 
 @contextmanager
 def mounted(kind: str, path: Path) -> Iterator[None]:
-    """A new file system at `path`: tmpfs; overlay on the path's own; ext4 on a loop image, on a
-    device-mapper volume (dm) on one, or with user quota switched on (ext4-quota)."""
+    """A new file system at `path`: tmpfs; overlay on the path's own; btrfs or ext4 on a loop image,
+    ext4 on a device-mapper volume (dm) on one, or with user quota switched on (ext4-quota)."""
     with ExitStack() as undo:
         if kind == "tmpfs":
             run("mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0711", "tmpfs", str(path))
@@ -38,6 +38,13 @@ def mounted(kind: str, path: Path) -> Iterator[None]:
             device = undo.enter_context(mapped(path))
             run("mke2fs", "-q", "-t", "ext4", device)
             run("mount", "-t", "ext4", device, str(path))
+            path.chmod(0o711)
+        elif kind == "btrfs":
+            image = path.with_name(f"{path.name}.img")
+            undo.callback(image.unlink, missing_ok=True)
+            run("truncate", "-s", SIZE, str(image))
+            run("mkfs.btrfs", "-q", str(image))
+            run("mount", "-t", "btrfs", "-o", "loop", str(image), str(path))
             path.chmod(0o711)
         else:
             image = path.with_name(f"{path.name}.img")

@@ -68,7 +68,8 @@ class LiveSandbox:
     """A sandbox and what the engine holds for it.
 
     `starting` counts executions between the request and the exec: a release waits for them.
-    `uses` are what the API does with its files: a release ends them.
+    `uses` are what the API does with its files: a release ends them. retry_monotonic: not before
+    then is a release that failed tried again by itself.
     """
 
     sandbox: Sandbox
@@ -80,6 +81,8 @@ class LiveSandbox:
     settled: asyncio.Condition = field(default_factory=asyncio.Condition)
     suspended_monotonic: float | None = None
     release: asyncio.Task[None] | None = None
+    release_failures: int = 0
+    retry_monotonic: float = 0.0
     has_pruned: bool = False
 
     @property

@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 _END_SECONDS = 15.0
 _RELEASE_SECONDS = 60.0
 _UID_SECONDS = 5.0
+_MOST_RETRY_SECONDS = 60.0
 _RETRY_SECONDS = 0.05
 
 
@@ -275,6 +276,20 @@ class Sandboxes:
 
     async def _release(self, live: LiveSandbox, code: ErrorCode) -> None:
         """Everything in reverse order. A part that stays is tried again by the next call."""
+        try:
+            await self._release_all_of(live, code)
+        except (OSError, SandboxdError) as exc:
+            live.release_failures += 1
+            wait = min(_MOST_RETRY_SECONDS, 2.0**live.release_failures)
+            live.retry_monotonic = self._context.clock.monotonic() + wait
+            _log.error(
+                "Cannot finish the release of sandbox %s, trying again in %.0f s: %s",
+                live.sandbox.id,
+                wait,
+                exc,
+            )
+
+    async def _release_all_of(self, live: LiveSandbox, code: ErrorCode) -> None:
         context, sandbox = self._context, live.sandbox
         async with live.lock:
             await self._save(sandbox)

@@ -62,6 +62,8 @@ class Upkeep:
             if live.is_over:
                 await self._forget_old_sandbox(live, now)
             elif live.sandbox.state is SandboxState.RELEASING:
+                if now < live.retry_monotonic:
+                    continue
                 self._sandboxes.start_release(live, ErrorCode.RELEASED)
             elif _is_spent(live):
                 self._sandboxes.start_release(live, ErrorCode.RELEASED)

@@ -161,6 +161,14 @@ IOCTLS = (
     # Both carry what binds a file to a project: its id, and whether new files inherit it.
     0x401C5820,  # FS_IOC_FSSETXATTR
     0x40086602,  # FS_IOC_SETFLAGS
+    # What any user may make of btrfs below a directory of his own, and rmdir(2) does not take away.
+    0x5000940E,  # BTRFS_IOC_SUBVOL_CREATE
+    0x50009418,  # BTRFS_IOC_SUBVOL_CREATE_V2
+    0x50009401,  # BTRFS_IOC_SNAP_CREATE
+    0x50009417,  # BTRFS_IOC_SNAP_CREATE_V2
+    0x5000940F,  # BTRFS_IOC_SNAP_DESTROY
+    0x5000943F,  # BTRFS_IOC_SNAP_DESTROY_V2
+    0x4008941A,  # BTRFS_IOC_SUBVOL_SETFLAGS
 )
 
 # Of setrlimit(2): a command keeps the limit it starts with (schemes/common.py).

@@ -178,6 +178,7 @@ _CONFLICTS = {
     errno.EAGAIN: "a process in the sandbox holds a lease on it",
     errno.ETXTBSY: "it is being executed",
     errno.ESTALE: "it has just been removed",
+    errno.EROFS: "it is read-only, as a snapshot is",
     errno.EMLINK: "a directory on the way there is full",
 }
 

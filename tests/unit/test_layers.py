@@ -62,7 +62,7 @@ LAYERS = {
     ),
     "engine": Layer(("engine",), ("values", "decisions")),
     # What the builder does as well.
-    "removal": Layer(("workspace.removal",), ("values",)),
+    "removal": Layer(("workspace.removal", "workspace.subvolumes"), ("values",)),
     **{door: Layer((door,), ("values", "decisions")) for door in DOORS},
     "workspace": Layer(("workspace",), ("values", "decisions", "removal")),
     # The shim holds, limits and judges its command by itself.

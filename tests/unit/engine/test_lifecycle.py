@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -19,6 +20,7 @@ from sandboxd.errors import (
     IsolationUnsupported,
     LimitBelowUsage,
     NameInUse,
+    OperationTimedOut,
     SandboxNotFound,
     SandboxReleased,
     SandboxSuspended,
@@ -32,6 +34,7 @@ from sandboxd.model import (
     Isolation,
     LimitChanges,
     Network,
+    Sandbox,
     SandboxState,
 )
 from tests.unit.engine.fakes.engine import make_engine, make_upkeep
@@ -396,3 +399,34 @@ async def test_a_sandbox_gets_the_place_it_asked_for() -> None:
         with pytest.raises(AccessDenied):
             await engine.create_sandbox(ME, SandboxRequest(binds=binds))
         context.tasks.cancel_all()
+
+
+async def test_a_release_that_fails_is_said_in_a_line_and_tried_again_less_and_less(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    engine, context = make_engine(world)
+    upkeep = upkeep_of(context)
+    tries = []
+
+    async def broken(sandbox: Sandbox) -> None:
+        tries.append(world.seconds)
+        if len(tries) <= 3:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(context.workspaces, "remove_contents", broken)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        live = context.registry.find(ME, sandbox.id)
+        with pytest.raises(OperationTimedOut):
+            await engine.release_sandbox(ME, sandbox.id)
+        for _ in range(20):
+            world.seconds += 1
+            await upkeep.pass_once()
+            assert live.release is not None
+            await live.release
+        assert [at - tries[0] for at in tries] == [0, 2, 6, 14]
+        assert live.is_over
+    said = [record for record in caplog.records if "Cannot finish" in record.message]
+    assert [record.exc_info for record in said] == [None] * 3
+    assert "Read-only file system" in said[0].message

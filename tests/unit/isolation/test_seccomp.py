@@ -64,6 +64,10 @@ BY_ARGUMENT = [
     both("ioctl", (0, TIOCSTI | 0xFFFFFFFF << 32), EPERM),
     both("ioctl", (0, 0x541C), EPERM),
     both("ioctl", (0, 0x401C5820), EPERM),
+    *(both("ioctl", (0, 0x50009400 + number), EPERM) for number in (1, 14, 15, 23, 24, 63)),
+    both("ioctl", (0, 0x4008941A), EPERM),
+    # BTRFS_IOC_CLONE, FICLONE: copies of files are fine.
+    both("ioctl", (-1, 0x40049409), 0),
     both("ioctl", (-1, SETFLAGS), EPERM),
     both("ioctl", (-1, GETFLAGS), 0),
     both("ioctl", (-1, TIOCGWINSZ), 0),
