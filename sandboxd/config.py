@@ -91,8 +91,8 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cgroup_mode: Literal["auto", "required", "off"] = "auto"
-    isolation: Literal["auto", "basic", "standard", "strict"] = "auto"
-    isolation_minimum: Literal["basic", "standard", "strict"] = "basic"
+    isolation: Literal["auto", "none", "basic", "standard", "strict"] = "auto"
+    isolation_minimum: Literal["none", "basic", "standard", "strict"] = "none"
     """The least isolation that a request may ask for."""
     networks: _Networks = ("none", "loopback", "host")
     """The networks that a request may ask for."""

@@ -15,6 +15,7 @@ AUTO = "auto"
 HOME_INSIDE = "/home/sandbox"
 # What is one directory of the sandbox's own, where the host allows it to have its own mounts.
 TMP_INSIDE = ("/tmp", "/var/tmp")  # noqa: S108
+_NONE = "commands run as the daemon's own uid and see its files: no_new_privs alone"
 _BASIC = "own uid, pid namespace, /tmp and /dev/shm, no capabilities; the host's files read-only"
 _STANDARD = "a root of its own: read-only /usr, private /tmp, /dev/shm, /proc, ipc and uts"
 _STRICT = "standard, with the kernel's own information masked and never the host's network"
@@ -31,6 +32,9 @@ class Lack:
 
     what: str
     remedy: str
+
+
+_OWN_UIDS = Lack("root: a uid of its own for each sandbox", "run sandboxd as root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Offer:
 class Allowed:
     """What the admin lets requests have: levels from `minimum` on, and networks."""
 
-    minimum: Isolation = Isolation.BASIC
+    minimum: Isolation = Isolation.NONE
     networks: tuple[Network, ...] = tuple(Network)
 
     def bars_level(self, level: Isolation) -> str | None:
@@ -88,7 +92,10 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """All levels and networks, and what a request that names none gets."""
+    """All levels and networks, and what a request that names none gets.
+
+    levels: `none` is among them only where commands can have no uid of their own.
+    """
 
     levels: Mapping[Isolation, Offer]
     networks: Mapping[Network, Offer]
@@ -105,7 +112,7 @@ class Offers:
             _check(self.levels[chosen], "isolation", chosen)
         else:
             chosen = Isolation(level)
-            _check(self.levels[chosen], "isolation", chosen)
+            _check(_offered(self.levels, chosen), "isolation", chosen)
         if network is None:
             return chosen, self.default_network
         wanted = Network(network)
@@ -121,10 +128,10 @@ class Offers:
 
     def check_own_root(self, level: Isolation, field: str) -> None:
         """Raise IsolationUnsupported where `field` asks for a root that the level has not."""
-        if level is Isolation.BASIC:
+        if level in (Isolation.NONE, Isolation.BASIC):
             lacks = [lack.what for lack in self.levels[Isolation.STANDARD].lacks]
             raise IsolationUnsupported(
-                f"cannot take {field} at isolation basic: it has no root of its own",
+                f"cannot take {field} at isolation {level}: it has no root of its own",
                 hint="ask for isolation standard",
                 details={"isolation": level.value, "field": field,
                          "lacks": lacks or ["a root of its own"]},
@@ -137,14 +144,15 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     Raises ConfigError when the setting names a level that cannot be had or is below what is
     allowed, and when nothing that is allowed can be had.
     """
-    detail = _BASIC if found.is_root else "no_new_privs only: commands run as the daemon's own uid"
-    standard = (*found.call_filter, *found.private_mounts, *found.root)
+    basic = () if found.is_root else (_OWN_UIDS,)
+    standard = _once((*basic, *found.call_filter, *found.private_mounts, *found.root))
     strict = [*standard, *found.network]
     if not found.kernel_limits:
         remedy = "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root"
         strict.append(Lack("limits held by the kernel: the systemd scheme", remedy))
-    whole = {
-        Isolation.BASIC: (detail, ()),
+    whole: dict[Isolation, tuple[str, tuple[Lack, ...]]] = {
+        **({} if found.is_root else {Isolation.NONE: (_NONE, ())}),
+        Isolation.BASIC: (_BASIC, basic),
         Isolation.STANDARD: (_STANDARD, standard),
         Isolation.STRICT: (_STRICT, _once(strict)),
     }
@@ -158,9 +166,9 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     }
     level = _best(levels) if setting == AUTO else Isolation(setting)
     try:
-        _check(levels[level], "isolation", level)
+        _check(_offered(levels, level), "isolation", level)
     except SandboxdError as exc:
-        remedies = "; ".join(lack.remedy for lack in levels[level].lacks)
+        remedies = "; ".join(lack.remedy for lack in _offered(levels, level).lacks)
         raise ConfigError(
             f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}",
             hint=remedies or "let the default be one that is allowed",
@@ -181,7 +189,16 @@ def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
         return Isolation.STRICT
     if levels[Isolation.STANDARD].available or levels[Isolation.BASIC].barred_by is not None:
         return Isolation.STANDARD
-    return Isolation.BASIC
+    none = levels.get(Isolation.NONE)
+    if levels[Isolation.BASIC].available or none is None or not none.available:
+        return Isolation.BASIC
+    return Isolation.NONE
+
+
+def _offered(levels: Mapping[Isolation, Offer], level: Isolation) -> Offer:
+    """Commands of a daemon of root's always have a uid of their own."""
+    needless = Lack("a daemon without root", "ask for isolation basic")
+    return levels[level] if level in levels else Offer(_NONE, (needless,))
 
 
 def _once(lacks: Sequence[Lack]) -> tuple[Lack, ...]:

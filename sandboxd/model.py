@@ -18,8 +18,9 @@ class SchemeName(enum.StrEnum):
 
 
 class Isolation(enum.StrEnum):
-    """What stands between a command and the host."""
+    """What stands between a command and the host, least first."""
 
+    NONE = "none"
     BASIC = "basic"
     STANDARD = "standard"
     STRICT = "strict"
@@ -331,7 +332,7 @@ class Sandbox:
     @property
     def has_own_root(self) -> bool:
         """Whether its commands see another file system than the host's."""
-        return self.isolation is not Isolation.BASIC
+        return self.isolation not in (Isolation.NONE, Isolation.BASIC)
 
 
 @dataclass(slots=True)

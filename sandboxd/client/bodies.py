@@ -22,7 +22,7 @@ Body = dict[str, Any]
 # More is streamed: a request with it could not be sent again, and a larger one is refused.
 MAX_INLINE_BYTES = 1 << 20
 _PIECE_BYTES = 256 << 10
-Isolation = Literal["auto", "basic", "standard", "strict"]
+Isolation = Literal["auto", "none", "basic", "standard", "strict"]
 Network = Literal["none", "loopback", "host"]
 # {"source": path, "target": path} and, where it may be written, "writable": True.
 Bind = Mapping[str, str | bool]

@@ -54,4 +54,7 @@ def connect_or_start(
         if not quiet:
             say(f"no sandboxd answers on {client.path}: started a private one for this call")
             say(f"{host['scheme']} scheme: {host['reason']}")
+        if host["isolation"]["default_level"] == "none":
+            # Said to those as well who want to hear nothing but errors.
+            say(f"runs as you and sees your files: isolation none, as uid {os.geteuid()}")
         yield private

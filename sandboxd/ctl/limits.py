@@ -110,7 +110,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     """What a new sandbox is asked to be."""
     parser.add_argument("--name", help="the sandbox's name, unique among the owner's")
     parser.add_argument(
-        "--isolation", choices=("auto", "basic", "standard", "strict"),
+        "--isolation", choices=("auto", "none", "basic", "standard", "strict"),
         help="how far it is kept from the host (default: the server's)",
     )  # fmt: skip
     parser.add_argument(

@@ -101,7 +101,7 @@ def _reset_signals() -> None:
 
 def _enter_place(spec: dict[str, Any]) -> None:
     """Join what the sandbox has of its own, then make what the execution has of its own."""
-    has_own_root = spec["isolation"] != "basic"
+    has_own_root = spec["isolation"] not in {"none", "basic"}
     refresh = has_own_root and layers.is_due(spec["pins_directory"])
     mounts.join(spec["pins_directory"], spec["pins"])
     if has_own_root:

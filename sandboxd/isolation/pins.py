@@ -31,7 +31,7 @@ def kinds(isolation: str, network: str) -> tuple[str, ...]:
     isolation, network: as model.Isolation and model.Network spell them.
     """
     own_network = () if network == "host" else (NET,)
-    return own_network if isolation == "basic" else (*own_network, *_OF_A_ROOT)
+    return own_network if isolation in {"none", "basic"} else (*own_network, *_OF_A_ROOT)
 
 
 def prepare(root: str) -> None:

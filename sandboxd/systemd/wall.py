@@ -42,7 +42,7 @@ class Wall:
     @classmethod
     def around(cls, level: Isolation, network: Network, denied: Iterable[Address]) -> Wall:
         """The wall of a sandbox; `denied` is what the admin denies beside the cloud's."""
-        no_devices = level is not Isolation.BASIC
+        no_devices = level not in (Isolation.NONE, Isolation.BASIC)
         if network is Network.HOST:
             return cls((*_OF_THE_CLOUD, *denied), (), no_devices)
         return cls(_EVERYTHING, _LOCALHOST, no_devices)

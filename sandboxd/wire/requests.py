@@ -83,7 +83,7 @@ class SandboxFields(Request):
     limits: LimitsBody | None = None
     require: Required | None = None
     require_by: Literal["any", "kernel"] | None = None
-    isolation: Literal["auto", "basic", "standard", "strict"] | None = None
+    isolation: Literal["auto", "none", "basic", "standard", "strict"] | None = None
     network: Literal["none", "loopback", "host"] | None = None
     rootfs: q.ImageName | None = None
     """An image of the server's, in place of the host's /usr; needs isolation standard or strict."""

@@ -429,4 +429,22 @@ def test_without_root_the_callers_own_uid_is_used_and_said() -> None:
     assert int(uid) == (1000 if prefix else os.geteuid())
     assert PREFIX in home
     assert b"rlimit scheme" in ended.stderr
+    quiet = in_place(prefix, "run", "-q", "--", "true")
+    said = f"sandboxctl: runs as you and sees your files: isolation none, as uid {uid}\n"
+    assert (quiet.returncode, quiet.stderr.decode()) == (0, said)
+    for level in ("basic", "standard", "strict"):
+        more = in_place(prefix, "run", "-q", "--isolation", level, "--", "echo", "ran")
+        assert (more.returncode, more.stdout) == (125, b"")
+        assert f"cannot give isolation {level}: this host lacks root".encode() in more.stderr
+    doctor = in_place(prefix, "doctor")
+    assert b"none: available, the default" in doctor.stdout
+    assert b"basic: not available" in doctor.stdout
     assert leftovers() == before
+
+
+def in_place(prefix: list[str], *argv: str) -> subprocess.CompletedProcess[bytes]:
+    """sandboxctl, started by `prefix`."""
+    return subprocess.run(
+        [*prefix, *command(*argv)], env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True,
+        timeout=END_SECONDS,
+    )  # fmt: skip

@@ -77,8 +77,31 @@ def test_a_setting_that_cannot_be_had_refuses_to_start(setting: str) -> None:
 def test_a_lack_is_named_once() -> None:
     unreachable = (Lack("root", "run as root"),)
     host = offers(Findings(False, True, root=unreachable, network=unreachable), "auto")
-    assert host.levels[STRICT].lacks == unreachable
-    assert host.levels[BASIC].available
+    assert host.levels[BASIC].lacks != unreachable
+    assert set(host.levels[STRICT].lacks) == {*unreachable, *host.levels[BASIC].lacks}
+
+
+def test_without_root_there_is_no_level_but_none() -> None:
+    host = offers(Findings(False, False), "auto")
+    assert host.choose(None, None)[0] is host.choose("auto", None)[0] is Isolation.NONE
+    assert host.choose("none", None)[0] is Isolation.NONE
+    for level in ("basic", "standard", "strict"):
+        with pytest.raises(IsolationUnsupported) as caught:
+            host.choose(level, None)
+        assert "root: a uid of its own for each sandbox" in caught.value.details["lacks"]
+        with pytest.raises(ConfigError, match=f"SANDBOX_ISOLATION={level}"):
+            offers(Findings(False, False), level)
+    with pytest.raises(IsolationUnsupported, match="binds at isolation none"):
+        host.check_own_root(Isolation.NONE, "binds")
+
+
+def test_root_never_gives_less_than_a_uid_of_its_own() -> None:
+    assert Isolation.NONE not in made().levels
+    with pytest.raises(IsolationUnsupported) as caught:
+        made().choose("none", None)
+    assert caught.value.hint == "ask for isolation basic"
+    with pytest.raises(ConfigError, match="SANDBOX_ISOLATION=none"):
+        made("none")
 
 
 def test_a_root_s_parts_need_a_level_that_has_one() -> None:
@@ -130,3 +153,8 @@ def test_less_than_the_admin_allows_is_no_default_and_no_start() -> None:
         made(minimum=STRICT, limits=False)
     with pytest.raises(ConfigError, match="SANDBOX_NETWORKS"):
         made(networks=(Network.LOOPBACK,), network=NO_NETWORK)
+
+
+def test_a_floor_above_none_is_kept_without_root() -> None:
+    with pytest.raises(ConfigError, match="SANDBOX_ISOLATION=auto.*root: a uid of its own"):
+        offers(Findings(False, False), "auto", Allowed(minimum=BASIC))

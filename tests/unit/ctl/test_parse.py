@@ -80,7 +80,7 @@ def test_limits_are_plain_numbers() -> None:
         ["run", "--timeout", "-1s", "--", "true"],
         ["run", "--env", "=a", "--", "true"],
         ["run", "--env", "NOT_SET_ANYWHERE_AT_ALL", "--", "true"],
-        ["run", "--isolation", "none", "--", "true"],
+        ["run", "--isolation", "nosuch", "--", "true"],
         ["run", "--bind", "/only", "--", "true"],
         ["run", "--bind", "/a:/b:/c", "--", "true"],
         ["run", "--nosuch", "--", "true"],

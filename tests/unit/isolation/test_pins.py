@@ -13,6 +13,7 @@ from sandboxd.isolation import pins
 @pytest.mark.parametrize(
     ("isolation", "network", "wanted"),
     [("basic", "host", ()),
+     ("none", "host", ()),
      ("basic", "loopback", ("net",)),
      ("basic", "none", ("net",)),
      ("standard", "host", ("ipc", "uts", "mnt")),
