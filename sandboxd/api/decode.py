@@ -12,10 +12,13 @@ from pydantic import ValidationError
 
 from sandboxd.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 from sandboxd.quantity import format_bytes
+from sandboxd.wire.meant import meant
 from sandboxd.wire.requests import Request
 
 BODY_SECONDS = 30.0
 _MAX_REPORTED_FIELDS = 20
+# Each takes a comparison with every field that there is.
+_MAX_GUESSED_FIELDS = 3
 _VALUE_ERROR = "Value error, "
 M = TypeVar("M", bound=Request)
 
@@ -98,7 +101,7 @@ def read_query(request: web.BaseRequest, model: type[M]) -> M:
     try:
         return model.model_validate(dict(query))
     except ValidationError as exc:
-        raise _invalid(exc, "the query") from None
+        raise _invalid(exc, model, "the query") from None
 
 
 def validate(model: type[M], body: bytes) -> M:
@@ -109,18 +112,20 @@ def validate(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as exc:
-        raise _invalid(exc, "the body") from None
+        raise _invalid(exc, model, "the body") from None
 
 
-def _invalid(exc: ValidationError, whole: str) -> InvalidRequest:
+def _invalid(exc: ValidationError, model: type[Request], whole: str) -> InvalidRequest:
     """Without pydantic's copy of the input: it may hold secrets, and bytes that are not JSON."""
     found = exc.errors(include_url=False, include_context=False, include_input=False)
     fields = []
-    for error in found[:_MAX_REPORTED_FIELDS]:
+    for number, error in enumerate(found[:_MAX_REPORTED_FIELDS]):
         path = ".".join(str(part)[:128] for part in error["loc"])
         reason = error["msg"].removeprefix(_VALUE_ERROR)
         if error["type"] == "extra_forbidden":
             reason = "unknown field"
+            near = meant(model, error["loc"]) if number < _MAX_GUESSED_FIELDS else None
+            reason += f": did you mean {near}?" if near else ""
         fields.append({"path": path, "reason": _lower(reason)})
     first = fields[0]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

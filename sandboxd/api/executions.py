@@ -34,7 +34,7 @@ async def run(call: Call[Run, Nothing]) -> Reply:
     sandbox = SandboxRequest(
         name=body.name,
         limits=sandbox_limits,
-        require=body.require or (),
+        require=body.required(),
         require_by=body.required_holder(),
         isolation=body.isolation,
         network=body.network,

@@ -20,7 +20,7 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
     request = SandboxRequest(
         name=body.name,
         limits=body.limits.changes() if body.limits else LimitChanges(),
-        require=body.require or (),
+        require=body.required(),
         require_by=body.required_holder(),
         isolation=body.isolation,
         network=body.network,
@@ -39,11 +39,7 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
 async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
     """All the caller may see."""
     query = call.query
-    found = [
-        sandbox
-        for sandbox in call.engine.list_sandboxes(call.caller)
-        if query.state in (None, sandbox.state) and query.fits(sandbox)
-    ]
+    found = [sandbox for sandbox in call.engine.list_sandboxes(call.caller) if query.fits(sandbox)]
     sandboxes, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
     answers = [SandboxAnswer.of(sandbox) for sandbox in sandboxes]
     return Reply(200, SandboxList(sandboxes=answers, next_cursor=next_cursor))

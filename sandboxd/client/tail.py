@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sandboxd.client import routes
 from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, Client
@@ -37,13 +37,20 @@ class Place:
 
 
 def follow(
-    client: Client, ref: str, execution_id: str, streams: tuple[str, ...] = STREAMS
+    client: Client,
+    ref: str,
+    execution_id: str,
+    streams: tuple[str, ...] = STREAMS,
+    offsets: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
     """Pieces of both streams as they come, to the end of the execution.
 
+    offsets: from which byte of each stream on; default: the first.
+
     Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
     """
-    places = [Place(ref, execution_id, stream) for stream in streams]
+    begins = offsets or {}
+    places = [Place(ref, execution_id, stream, begins.get(stream, 0)) for stream in streams]
     poll = select.poll()
     answers: dict[int, tuple[Place, Exchange]] = {}
 

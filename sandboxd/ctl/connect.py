@@ -22,8 +22,19 @@ _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 def connect(arguments: argparse.Namespace) -> Client:
-    """The daemon that has to be there already."""
-    return Client(socket_path(arguments.socket))
+    """The daemon that has to be there already; OWNER/NAME among the arguments becomes an id.
+
+    Raises SandboxNotFound.
+    """
+    client = Client(socket_path(arguments.socket))
+    one = getattr(arguments, "sandbox", None)
+    many = getattr(arguments, "sandboxes", [])
+    if any("/" in ref for ref in (one or "", *many)):
+        from sandboxd.ctl.owners import resolve
+
+        arguments.sandbox = one and resolve(client, one)
+        arguments.sandboxes = [resolve(client, ref) for ref in many]
+    return client
 
 
 @contextmanager

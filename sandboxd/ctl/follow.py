@@ -43,6 +43,11 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         "--tty", "-t", action="store_true",
         help="give the program this terminal; control-P control-Q leaves it running",
     )  # fmt: skip
+    add_following(parser)
+
+
+def add_following(parser: argparse.ArgumentParser) -> None:
+    """Arguments about waiting for it."""
     parser.add_argument(
         "--grace", type=option(parse_seconds), default=GRACE_SECONDS, metavar="TIME",
         help="a signal to sandboxctl is passed on to the program, which is killed after TIME or at "
@@ -115,13 +120,15 @@ def follow(
     start: Callable[[float], Answer],
     arguments: argparse.Namespace,
     interrupts: Interrupts,
+    printer: Printer | None = None,
 ) -> int:
     """Start, print as it comes, wait; returns the exit code. For signals to us: ctl/ending.py.
 
-    start: takes how many seconds to wait for the end, before which nothing is printed.
+    start: takes how many seconds to wait for the end, before which nothing is printed. printer:
+    for one that has printed already.
     """
     ending = Ending(client, arguments.grace)
-    printer = Printer()
+    printer = printer or Printer()
     try:
         with interrupts.passing(ending.pass_on):
             # Until its id is known, nobody could signal it.
@@ -181,7 +188,8 @@ def _a_little_later(client: Client, execution: Answer) -> Answer:
 
 
 def _left_running(execution: Answer) -> str:
-    return f"execution {execution['id']} in {execution['sandbox_id']} goes on without you"
+    place = f"{execution['sandbox_id']} {execution['id']}"
+    return f"it goes on without you; to come back: sandboxctl attach {place}"
 
 
 def _tell(execution: Answer, arguments: argparse.Namespace) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A whole number. Raises ValueError."""
     if not text.isascii() or not text.isdigit():
         raise ValueError("must be a whole number")
     return int(text)
@@ -21,14 +22,14 @@ def _count(text: str) -> int:
 _LIMITS: tuple[tuple[str, str, Callable[[str], float], str, str], ...] = (
     ("--memory", "memory_bytes", parse_bytes, "SIZE", "memory, such as 256M"),
     ("--cpus", "cpus", parse_cpus, "CORES", "cores, such as 1.5 or 150%%"),
-    ("--pids", "pids", _count, "N", "processes and threads"),
+    ("--pids", "pids", count, "N", "processes and threads"),
     ("--read-bps", "io_read_bytes_per_second", parse_bytes, "SIZE", "bytes read per second"),
     ("--write-bps", "io_write_bytes_per_second", parse_bytes, "SIZE", "bytes written per second"),
     ("--disk", "disk_bytes", parse_bytes, "SIZE", "size of home and /tmp"),
     ("--timeout", "timeout_seconds", parse_seconds, "TIME", "wall clock, such as 10s"),
     ("--cpu-time", "cpu_seconds", parse_seconds, "TIME", "CPU time of all processes"),
     ("--max-output", "max_output_bytes", parse_bytes, "SIZE", "each of stdout and stderr"),
-    ("--open-files", "open_files", _count, "N", "file descriptors of a process"),
+    ("--open-files", "open_files", count, "N", "file descriptors of a process"),
     ("--file-size", "file_size_bytes", parse_bytes, "SIZE", "size of a file"),
 )
 _FIELDS = tuple(limit[1] for limit in _LIMITS)
@@ -129,7 +130,9 @@ def add_place(parser: argparse.ArgumentParser) -> None:
         help="refuse where this host cannot hold LIMIT, such as memory_bytes (may be repeated)",
     )  # fmt: skip
     parser.add_argument(
-        "--require-by", choices=("any", "kernel"), help="who has to hold the required limits"
+        "--require-by",
+        choices=("any", "kernel"),
+        help="who has to hold the required limits; without --require: all limits",
     )
     add_metadata(parser)
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol, cast
 
 from sandboxd import __version__
-from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE
+from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE, socket_path
 from sandboxd.ctl import exits, streams
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import SandboxdError, SandboxNotFound
 
 # Command, and what it does; each is a module of its name, with _ for -, in ctl/commands.
 COMMANDS = {
@@ -23,7 +23,9 @@ COMMANDS = {
     "exec": "run a command in a sandbox",
     "ps": "list executions",
     "logs": "show what an execution printed, or prints",
-    "kill": "end an execution, or send it a signal",
+    "attach": "go on with an execution that was left running",
+    "wait": "wait for executions to end",
+    "kill": "end an execution or all in a sandbox, or send a signal",
     "top": "show what sandboxes use, live",
     "stats": "print what sandboxes use",
     "inspect": "show all about a sandbox or an execution",
@@ -65,6 +67,17 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments, or the end with what is wrong with them and what may have been meant."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            from sandboxd.ctl import meant
+
+            name, known = self.prog.rpartition(" ")[2], self._option_string_actions
+            hint = meant.argument(unknown[0], name, known)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line."""
@@ -123,7 +136,7 @@ def main_parser() -> argparse.ArgumentParser:
         prog="sandboxctl",
         usage="sandboxctl COMMAND [OPTIONS]",
         description="Run commands under kernel-held limits by sandboxd.",
-        epilog="\n".join(["commands:", *lines, "", "sandboxctl COMMAND --help says more."]),
+        epilog="\n".join(["commands:", *lines, "", "sandboxctl help COMMAND says more."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sandboxctl {__version__}")
@@ -135,8 +148,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line; what follows the first `--` is the payload, whatever it looks like."""
     if not argv or argv[0] not in COMMANDS:
         parser = main_parser()
+        if argv and argv[0] == "help":
+            # As most programs have it.
+            return parse([*argv[1:2], "--help"])
+        if argv and argv[0] == "version":
+            return parser.parse_args(["--version"])
         if argv and argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS:
             parser.error(f"options such as {argv[0]} come after the command")
+        if argv and argv[0] not in _OWN_OPTIONS:
+            from sandboxd.ctl import meant
+
+            parser.error(f"unknown command {argv[0]!r}{meant.command(argv[0], COMMANDS)}")
         return parser.parse_args(argv)
     name, *rest = argv
     if not (name in WITH_PAYLOAD and "--" in rest):
@@ -168,7 +190,14 @@ def _run(argv: Sequence[str]) -> int:
     """Raises BrokenPipeError or Unwritable where stdout fails."""
     try:
         arguments = parse(argv)
-        return command_module(arguments.command).execute(arguments)
+        try:
+            return command_module(arguments.command).execute(arguments)
+        except SandboxNotFound as exc:
+            if ref := getattr(arguments, "sandbox", None):
+                from sandboxd.ctl.owners import explain
+
+                explain(exc, socket_path(arguments.socket), ref)
+            raise
     except SystemExit as exc:
         # argparse's, after --help or a usage; stdout is still to be flushed.
         return int(exc.code or 0)

@@ -6,10 +6,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from sandboxd.ctl import exits
+from sandboxd.client.calls import socket_path
+from sandboxd.ctl import exits, owners
 from sandboxd.ctl.show import printable
 from sandboxd.ctl.waiting import waiting
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import SandboxdError, SandboxNotFound
 
 
 def add_sandboxes(parser: argparse.ArgumentParser) -> None:
@@ -25,5 +26,7 @@ def for_each(arguments: argparse.Namespace, act: Callable[[str], object]) -> int
             with waiting(f"waiting for sandbox {printable(ref)}"):
                 act(ref)
         except SandboxdError as exc:
+            if isinstance(exc, SandboxNotFound):
+                owners.explain(exc, socket_path(arguments.socket), ref)
             codes.append(exits.report(exc))
     return codes[0] if codes else 0

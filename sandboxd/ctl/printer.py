@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from sandboxd.client.calls import Answer, Client, inline_output
 from sandboxd.client.tail import STREAMS, follow
@@ -11,10 +12,13 @@ from sandboxd.ctl import streams
 
 
 class Printer:
-    """Knows how much of each stream is printed, so that whoever goes on does not repeat any."""
+    """Knows how much of each stream is printed, so that whoever goes on does not repeat any.
 
-    def __init__(self) -> None:
-        self._printed = dict.fromkeys(STREAMS, 0)
+    offsets: how much was printed elsewhere.
+    """
+
+    def __init__(self, offsets: Mapping[str, int] | None = None) -> None:
+        self._printed = {**dict.fromkeys(STREAMS, 0), **(offsets or {})}
         self._targets = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
         self._lost: streams.Unwritable | None = None
 
@@ -41,7 +45,8 @@ class Printer:
 
     def follow(self, client: Client, execution: Answer) -> None:
         """All that it prints, as it comes, to its end."""
-        for stream, data in follow(client, execution["sandbox_id"], execution["id"]):
+        place = (execution["sandbox_id"], execution["id"])
+        for stream, data in follow(client, *place, offsets=dict(self._printed)):
             self.print(stream, data)
 
     def finish(self, client: Client, execution: Answer) -> None:

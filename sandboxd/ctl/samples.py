@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.ctl.owners import LIVE
 from sandboxd.errors import NotFound
-
-_LIVE = ("ready", "suspended", "releasing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Sampler:
         if self._wanted:
             sandboxes = [self._client.get_sandbox(ref) for ref in self._wanted]
         else:
-            sandboxes = [one for one in self._client.list_sandboxes() if one["state"] in _LIVE]
+            sandboxes = list(self._client.list_sandboxes(state=LIVE))
         for sandbox in sandboxes:
             try:
                 metrics = self._client.metrics(sandbox["id"], by_execution=self._by_execution)

@@ -41,21 +41,26 @@ def size() -> dict[str, int]:
     return {"rows": rows or 24, "cols": columns or 80}
 
 
+def resize(client: Client, execution: Answer, size: dict[str, int]) -> None:
+    """Tell the program of the terminal's size; most draw anew then."""
+    client.ask(routes.resize(execution["sandbox_id"], execution["id"], **size))
+
+
 @contextmanager
 def raw(client: Client, execution: Answer) -> Iterator[None]:
     """Every key goes to the program, and every change of size. Restored at the end."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
-    def resize(_number: int, _frame: FrameType | None) -> None:
+    def follow_size(_number: int, _frame: FrameType | None) -> None:
         # One that fails is of no use to anybody by now: the next one says more.
         with suppress(SandboxdError):
-            client.ask(routes.resize(execution["sandbox_id"], execution["id"], **size()))
+            resize(client, execution, size())
 
     def detach(_number: int, _frame: FrameType | None) -> None:
         raise Detached
 
-    handler = signal.signal(signal.SIGWINCH, resize)
+    handler = signal.signal(signal.SIGWINCH, follow_size)
     signal.signal(_DETACH_SIGNAL, detach)
     try:
         # What was typed before is for the program, too: not TCSAFLUSH.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sandboxd.client.calls import Answer
 from sandboxd.ctl.samples import Sample
@@ -12,6 +12,14 @@ from sandboxd.ctl.verdict import verdict
 from sandboxd.quantity import format_bytes
 
 _BAR_CELLS = 10
+_GAP_CELLS = 2
+# What goes first where a terminal has no room for all: of least worth first.
+_LEAST_WORTH = (
+    "PRESSURE c/m/io", "WRITE/s", "READ/s", "DISK", "RUNNING", "OF LIMIT", "PIDS", "SANDBOX",
+    "CPU s", "AGE", "EXECUTION",
+)  # fmt: skip
+# Shorter than any: what a column that gives way still shows.
+_LEAST_CELLS = {"COMMAND": 16, "VERDICT": 24, "NAME": 16}
 _COLUMNS = (
     "SANDBOX", "NAME", "STATE", "CPU", "MEMORY", "OF LIMIT", "PIDS", "READ/s", "WRITE/s", "DISK",
     "PRESSURE c/m/io", "RUNNING",
@@ -30,23 +38,50 @@ ORDERS: dict[str, Callable[[Sample], float]] = {
     "io": lambda sample: (sample.read_rate or 0.0) + (sample.write_rate or 0.0),
     "disk": lambda sample: sample.metrics.get("disk", {}).get("used_bytes") or 0,
 }
+# Those that need two samples.
+BY_RATE = frozenset({"cpu", "io"})
+
+
+def fit(table: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
+    """Without as many columns as have no room in `width` cells."""
+    header = table[0]
+    sizes = {
+        name: max(map(len, column))
+        for name, column in zip(header, zip(*table, strict=True), strict=True)
+    }
+    sizes |= {name: min(sizes[name], most) for name, most in _LEAST_CELLS.items() if name in sizes}
+    # A name says as much as the id, where every one has a name.
+    has_names = "NAME" in header and all(row[header.index("NAME")] != "-" for row in table[1:])
+    order = [name for name in _LEAST_WORTH if name != "SANDBOX" or has_names]
+    for name in order:
+        if sum(sizes.values()) + _GAP_CELLS * (len(sizes) - 1) <= width:
+            break
+        sizes.pop(name, None)
+    kept = [number for number, name in enumerate(header) if name in sizes]
+    return [tuple(row[number] for number in kept) for row in table]
 
 
 def rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:
     """Header and a row for each."""
-    ordered = sorted(samples, key=ORDERS[order], reverse=True)
-    return [_COLUMNS, *map(_row, ordered)]
+    return [_COLUMNS, *map(_row, ordered(samples, order))]
 
 
-def running_rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:
-    """The same for executions that run."""
-    ordered = sorted(samples, key=ORDERS[order], reverse=True)
-    return [_RUNNING_COLUMNS, *map(_running_row, ordered)]
+def ordered(samples: list[Sample], order: str) -> list[Sample]:
+    """The largest first."""
+    return sorted(samples, key=ORDERS[order], reverse=True)
 
 
-def ended_rows(executions: list[Answer]) -> list[tuple[str, ...]]:
+def running_rows(
+    samples: list[Sample], order: str, names: Mapping[str, str]
+) -> list[tuple[str, ...]]:
+    """The same for executions that run. names: of sandboxes, by their ids."""
+    found = ordered(samples, order)
+    return [_RUNNING_COLUMNS, *(_running_row(sample, names) for sample in found)]
+
+
+def ended_rows(executions: list[Answer], names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """The same for executions that ended, in their own order."""
-    return [_ENDED_COLUMNS, *map(_ended_row, executions)]
+    return [_ENDED_COLUMNS, *(_ended_row(execution, names) for execution in executions)]
 
 
 def bar(share: float | None) -> str:
@@ -70,10 +105,10 @@ def _row(sample: Sample) -> tuple[str, ...]:
     )
 
 
-def _running_row(sample: Sample) -> tuple[str, ...]:
+def _running_row(sample: Sample, names: Mapping[str, str]) -> tuple[str, ...]:
     execution = sample.subject
     return (
-        execution["sandbox_id"],
+        names.get(execution["sandbox_id"], execution["sandbox_id"]),
         execution["id"],
         age(execution["created_at"]),
         *_used(sample),
@@ -82,10 +117,10 @@ def _running_row(sample: Sample) -> tuple[str, ...]:
     )
 
 
-def _ended_row(execution: Answer) -> tuple[str, ...]:
+def _ended_row(execution: Answer, names: Mapping[str, str]) -> tuple[str, ...]:
     used = execution["usage"]
     return (
-        execution["sandbox_id"],
+        names.get(execution["sandbox_id"], execution["sandbox_id"]),
         execution["id"],
         age(execution["finished_at"]),
         _number(used["cpu_seconds"], ".2f"),

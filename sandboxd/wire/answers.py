@@ -175,6 +175,8 @@ class ExecutionAnswer(Answer):
     signal: int | None
     argv: list[str]
     cwd: str | None
+    tty: bool
+    stdin_open: bool
     stdout: str | None
     stderr: str | None
     # There only where the text lost bytes, see _leave_out_base64.
@@ -222,6 +224,8 @@ class ExecutionAnswer(Answer):
             signal=outcome.signal,
             argv=list(execution.command.argv),
             cwd=execution.command.cwd,
+            tty=execution.command.tty is not None,
+            stdin_open=execution.command.stdin_open or execution.command.tty is not None,
             **_stream("stdout", stdout, execution.stdout),
             **_stream("stderr", stderr, execution.stderr),
             leftovers_killed=execution.leftovers_killed,

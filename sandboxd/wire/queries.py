@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -116,6 +117,22 @@ def moment(value: object) -> datetime:
     return found
 
 
+def several(kind: type[StrEnum]) -> tuple[BeforeValidator, WithJsonSchema]:
+    """Values of `kind` in a query, with commas between."""
+    names = [value.value for value in kind]
+
+    def check(value: object) -> frozenset[StrEnum]:
+        given = value.split(",") if isinstance(value, str) else []
+        if not given or not set(given) <= set(names):
+            raise ValueError(f"must be of {', '.join(names)}, with commas between")
+        return frozenset(map(kind, given))
+
+    one = "|".join(names)
+    return BeforeValidator(check), WithJsonSchema(
+        {"type": "string", "pattern": f"^({one})(,({one}))*$", "examples": names[:1]}
+    )
+
+
 class SandboxFilters(PageQuery):
     """Which sandboxes a list is about."""
 
@@ -144,19 +161,25 @@ class SandboxFilters(PageQuery):
 class SandboxesQuery(SandboxFilters):
     """GET /v1/sandboxes."""
 
-    state: SandboxState | None = None
+    state: Annotated[frozenset[SandboxState], *several(SandboxState)] | None = None
+    """One, or several with commas between."""
+
+    def fits(self, sandbox: Sandbox) -> bool:
+        """Whether it is one of them."""
+        return (self.state is None or sandbox.state in self.state) and super().fits(sandbox)
 
 
 class ExecutionsQuery(SandboxFilters):
     """GET /v1/executions and GET .../executions: `name` and `metadata` are the sandbox's."""
 
-    status: ExecutionStatus | None = None
+    status: Annotated[frozenset[ExecutionStatus], *several(ExecutionStatus)] | None = None
+    """One, or several with commas between."""
     ended_after: Annotated[datetime, BeforeValidator(moment)] | None = None
     """Only those that ended later, by an RFC 3339 time."""
 
     def fits_execution(self, execution: Execution) -> bool:
         """Whether it is one of those, whatever its sandbox is."""
-        if self.status not in (None, execution.outcome.status):
+        if self.status is not None and execution.outcome.status not in self.status:
             return False
         if self.ended_after is None:
             return True

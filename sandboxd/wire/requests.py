@@ -82,6 +82,7 @@ class SandboxFields(Request):
     name: q.Name | None = None
     limits: LimitsBody | None = None
     require: Required | None = None
+    """Limits that have to be held here; missing with `require_by` = all."""
     require_by: Literal["any", "kernel"] | None = None
     isolation: Literal["auto", "none", "basic", "standard", "strict"] | None = None
     network: Literal["none", "loopback", "host"] | None = None
@@ -94,6 +95,12 @@ class SandboxFields(Request):
     def decode_binds(self) -> tuple[Bind, ...]:
         """As the engine takes them."""
         return tuple(Bind(b.source, b.target, bool(b.writable)) for b in self.binds or ())
+
+    def required(self) -> tuple[str, ...]:
+        """Limits that have to be held."""
+        if self.require is None:
+            return LIMIT_NAMES if self.require_by is not None else ()
+        return self.require
 
     def required_holder(self) -> EnforcedBy | None:
         """Who has to hold the required limits; None = whoever can."""

@@ -15,9 +15,9 @@ from tests.contract.probes import executions, path_of, python, refused, start
 from tests.harness import Daemon
 
 FIELDS = {"id", "sandbox_id", "status", "error_code", "limit_owner", "exit_code", "signal", "argv",
-          "cwd", "stdout", "stderr", "stdout_bytes", "stderr_bytes", "stdout_truncated",
-          "stderr_truncated", "leftovers_killed", "limits", "enforcement", "usage", "unit",
-          "created_at", "started_at", "finished_at"}  # fmt: skip
+          "cwd", "tty", "stdin_open", "stdout", "stderr", "stdout_bytes", "stderr_bytes",
+          "stdout_truncated", "stderr_truncated", "leftovers_killed", "limits", "enforcement",
+          "usage", "unit", "created_at", "started_at", "finished_at"}  # fmt: skip
 USAGE = {"wall_seconds", "cpu_seconds", "cpu_user_seconds", "cpu_system_seconds",
          "cpu_throttled_seconds", "memory_peak_bytes", "pids_peak", "io_read_bytes",
          "io_written_bytes", "oom_kills", "pids_denied"}  # fmt: skip

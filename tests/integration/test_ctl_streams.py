@@ -33,6 +33,8 @@ PRINTING = {
     "render-units": "render-units",
     "cp": "cp box:printed -",
     "update": "update box --pids 60 -o json",
+    "attach": "attach --help",
+    "wait": "wait --help",
     "kill": "kill --help",
     "rm": "rm --help",
     "top": "top --help",

@@ -110,7 +110,7 @@ def test_it_is_left_by_keys_and_goes_on(daemon: Daemon) -> None:
     terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
     terminal.wait_for("$ ")
     terminal.type("\x10\x11")
-    terminal.wait_for("goes on without you")
+    terminal.wait_for("goes on without you; to come back: sandboxctl attach ")
     assert terminal.process.wait(END_SECONDS) == 0
     assert not terminal.is_raw()
     terminal.end()

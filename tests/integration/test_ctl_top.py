@@ -90,7 +90,7 @@ def test_top_without_a_terminal_says_what_else(daemon: Daemon) -> None:
 def test_a_list_fits_the_terminal(daemon: Daemon, busy: Sandbox, words: list[str]) -> None:
     terminal = Terminal(daemon, *words, cols=60)
     terminal.wait_for("\n")
-    terminal.wait_for(busy.id)
+    terminal.wait_for("busy")
     terminal.wait_for("\n")
     # Header and row took a line each.
     assert terminal.end() == 0

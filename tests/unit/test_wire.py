@@ -9,13 +9,16 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sandboxd.client.calls import inline_output
-from sandboxd.model import LimitChanges, Limits, OutputSummary, Usage
+from sandboxd.model import LimitChanges, Limits, OutputSummary, SandboxState, Usage
 from sandboxd.wire.answers import INLINE_BYTES, Inline, LimitsAnswer, UsageAnswer
+from sandboxd.wire.meant import meant
 from sandboxd.wire.payload import MAX_EXEC_BYTES, MAX_STRING_BYTES, exec_bytes
-from sandboxd.wire.queries import WaitQuery
+from sandboxd.wire.queries import SandboxesQuery, WaitQuery
 from sandboxd.wire.requests import (
+    LIMIT_NAMES,
     ChangeSandbox,
     CreateSandbox,
     KillExecution,
@@ -136,3 +139,34 @@ def test_bytes_that_are_no_text_are_cut_at_the_bound() -> None:
 
 def test_a_running_executions_size_is_at_least_what_is_there() -> None:
     assert Inline.of(b"abc", OutputSummary()).size_bytes == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("limits", "memory"), "memory_bytes"), (("limits", "memory_mb"), "memory_bytes"),
+        (("memory_mb",), "limits.memory_bytes"), (("memory",), "limits.memory_bytes"),
+        (("mem",), "limits.memory_bytes"), (("cmd",), "command"), (("timeout",), "timeout_seconds"),
+        (("args",), "argv"), (("environment",), "env"), (("isolate",), "isolation"),
+        (("xyzzy",), None), (("x" * 100_000,), None), (("limits", "xyzzy"), None),
+        (("no", "such"), None), (("binds", 0, "src"), None),
+    ],
+)  # fmt: skip
+def test_an_unknown_field_is_told_what_was_meant(path: tuple[str, ...], name: str | None) -> None:
+    assert meant(Run, path) == name
+
+
+def test_limits_are_all_required_where_only_the_holder_is_named() -> None:
+    assert Run.model_validate({"argv": ["true"], "require_by": "kernel"}).required() == LIMIT_NAMES
+    assert Run.model_validate({"argv": ["true"], "require_by": "any"}).required() == LIMIT_NAMES
+    named = {"argv": ["true"], "require": ["pids"], "require_by": "kernel"}
+    assert Run.model_validate(named).required() == ("pids",)
+    assert Run.model_validate({"argv": ["true"]}).required() == ()
+
+
+def test_a_list_is_of_several_states() -> None:
+    query = SandboxesQuery.model_validate({"state": "ready,suspended"})
+    assert query.state == frozenset({SandboxState.READY, SandboxState.SUSPENDED})
+    for wrong in ("", "ready,", "READY", "ready suspended", "nosuch"):
+        with pytest.raises(ValidationError, match="with commas between"):
+            SandboxesQuery.model_validate({"state": wrong})

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from sandboxd.client.calls import Answer
-from sandboxd.ctl import exits
+from sandboxd.ctl import draining, exits
 from sandboxd.ctl.connect import connect_or_start
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import add_output_format
@@ -65,11 +65,15 @@ def isolation(found: Answer) -> list[str]:
     return lines
 
 
+def _readiness(host: Answer) -> str:
+    return draining.words(host) or ("ready" if host["ready"] else "not ready")
+
+
 def report(host: Answer) -> list[Part]:
     """The whole of it."""
     cgroup, capacity = host["cgroup"], host["capacity"]
     lines: list[Part] = [
-        f"sandboxd {host['version']}, {'ready' if host['ready'] else 'not ready'}",
+        f"sandboxd {host['version']}, {_readiness(host)}",
         f"scheme: {host['scheme']} ({printable(host['reason'])})",
         f"cgroups: {cgroup['version']}, mode {cgroup['mode']} ({printable(cgroup['detail'])})",
         f"memory for sandboxes: {format_bytes(capacity['budget_bytes'])}, "

@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from sandboxd.client.calls import Client
+from sandboxd.client.calls import RUNNING, Client
 from sandboxd.ctl import exits
+from sandboxd.ctl.commands import ps
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import option
+from sandboxd.ctl.show import print_table
 from sandboxd.errors import InvalidRequest
 from sandboxd.quantity import parse_seconds
 
@@ -32,7 +34,11 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InvalidRequest("cannot bound a wait: --timeout needs --wait")
     client = connect(arguments)
     running = client.set_draining(draining=True)["executions_running"]
-    if not arguments.wait or not running:
+    if not running:
+        return 0
+    if not arguments.wait:
+        exits.say(f"executions that still run: {running}")
+        print_table(ps.HEADER, ps.rows(client, client.list_executions(status=",".join(RUNNING))))
         return 0
     exits.say(f"waiting for the end of what runs: {running}")
     left = _wait(client, arguments.timeout)

@@ -8,6 +8,7 @@ import argparse
 from sandboxd.client.calls import Answer
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_output_format
+from sandboxd.ctl.owners import user
 from sandboxd.ctl.show import Part, command_line, print_json, print_parts, printable
 from sandboxd.ctl.verdict import enforcement, summary
 
@@ -43,6 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _print_sandbox(sandbox: Answer) -> None:
     rows = [(name, str(sandbox[name])) for name in _SHOWN if sandbox[name] is not None]
+    rows.append(("owner", user(sandbox["owner_uid"])))
     rows += [(f"env {key}", value) for key, value in sandbox["env"].items()]
     rows += [(f"metadata {key}", value) for key, value in sandbox["metadata"].items()]
     _print(rows, [], sandbox)

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import Any
 
+from sandboxd.client.calls import RUNNING
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_output_format, option
 from sandboxd.ctl.show import print_json
+from sandboxd.errors import ExecutionFinished
 from sandboxd.quantity import parse_seconds
 
 
@@ -22,18 +25,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_output_format(parser)
     parser.add_argument("sandbox", metavar="SANDBOX", help="id or name")
-    parser.add_argument("execution", metavar="EXECUTION", help="id")
+    parser.add_argument(
+        "execution", nargs="?", metavar="EXECUTION", help="id; default: all that run in it"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """End an execution, or send it a signal."""
+    """End an execution, or all in a sandbox, or send them a signal."""
     body: dict[str, Any] = {}
     if arguments.signal is not None:
         is_number = arguments.signal.isascii() and arguments.signal.isdigit()
         body["signal"] = int(arguments.signal) if is_number else arguments.signal.upper()
     if arguments.grace is not None:
         body["grace_seconds"] = arguments.grace
-    execution = connect(arguments).kill_execution(arguments.sandbox, arguments.execution, body)
+    client = connect(arguments)
+    if arguments.execution is not None:
+        execution = client.kill_execution(arguments.sandbox, arguments.execution, body)
+        if arguments.output == "json":
+            print_json(execution)
+        return 0
+    ended = []
+    for running in client.list_executions(arguments.sandbox, status=",".join(RUNNING)):
+        # By now it may have ended by itself.
+        with suppress(ExecutionFinished):
+            ended.append(client.kill_execution(running["sandbox_id"], running["id"], body))
     if arguments.output == "json":
-        print_json(execution)
+        print_json(ended)
     return 0

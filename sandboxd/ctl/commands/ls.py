@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 
 from sandboxd.client.calls import Answer
-from sandboxd.ctl import limits
+from sandboxd.ctl import draining, limits
 from sandboxd.ctl.connect import connect
+from sandboxd.ctl.owners import LIVE, user
 from sandboxd.ctl.show import age, limit_value, print_json, print_table
+from sandboxd.errors import InvalidRequest
 
 _GONE = ("released", "failed")
 
@@ -27,24 +29,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """List sandboxes."""
-    found = [
-        sandbox
-        for sandbox in connect(arguments).list_sandboxes(**_filters(arguments))
-        if arguments.all or arguments.state or sandbox["state"] not in _GONE
-    ]
+    if arguments.ids and arguments.output == "json":
+        raise InvalidRequest("cannot print ids as JSON: leave --ids or -o out")
+    client = connect(arguments)
+    found = list(client.list_sandboxes(**_filters(arguments)))
     if arguments.output == "json":
         print_json(found)
     elif arguments.ids:
         for sandbox in found:
             print(sandbox["id"])
     else:
-        header = ("ID", "NAME", "STATE", "ISOLATION", "MEMORY", "CPUS", "PIDS", "UID", "AGE")
+        header = ("ID", "NAME", "STATE", "ISOLATION", "MEMORY", "CPUS", "PIDS", "OWNER", "AGE")
         print_table(header, map(_row, found))
+        draining.warn(client)
     return 0
 
 
 def _filters(arguments: argparse.Namespace) -> dict[str, object]:
-    asked = {"state": arguments.state, "name": arguments.name}
+    state = arguments.state or (None if arguments.all else LIVE)
+    asked = {"state": state, "name": arguments.name}
     asked |= {f"metadata.{key}": value for key, value in arguments.metadata}
     return {name: value for name, value in asked.items() if value is not None}
 
@@ -59,6 +62,6 @@ def _row(sandbox: Answer) -> tuple[str, ...]:
         limit_value("memory_bytes", held["memory_bytes"]),
         limit_value("cpus", held["cpus"]),
         limit_value("pids", held["pids"]),
-        str(sandbox["owner_uid"]),
+        user(sandbox["owner_uid"]),
         age(sandbox["created_at"]),
     )

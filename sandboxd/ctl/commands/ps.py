@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import RUNNING, Answer, Client
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_metadata, add_output_format
+from sandboxd.ctl.owners import LIVE
 from sandboxd.ctl.show import age, command_line, duration, print_json, print_table
 
-_RUNNING = ("PENDING", "RUNNING")
+HEADER = ("SANDBOX", "ID", "STATUS", "EXIT", "AGE", "WALL", "COMMAND")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,24 +32,30 @@ def execute(arguments: argparse.Namespace) -> int:
         filters["name"] = arguments.name
     if arguments.status:
         filters["status"] = arguments.status.upper()
-    found = [
-        execution
-        for execution in connect(arguments).list_executions(arguments.sandbox, **filters)
-        if arguments.all or arguments.status or execution["status"] in _RUNNING
-    ]
+    elif not arguments.all:
+        filters["status"] = ",".join(RUNNING)
+    client = connect(arguments)
+    found = list(client.list_executions(arguments.sandbox, **filters))
     if arguments.output == "json":
         print_json(found)
     else:
-        header = ("SANDBOX", "ID", "STATUS", "EXIT", "AGE", "WALL", "COMMAND")
-        print_table(header, map(_row, found))
+        print_table(HEADER, rows(client, found))
     return 0
 
 
-def _row(execution: Answer) -> tuple[str, ...]:
+def rows(client: Client, executions: Iterable[Answer]) -> list[tuple[str, ...]]:
+    """One for each, with the names of those sandboxes that are there and have one."""
+    found, names = list(executions), {}
+    if found:
+        names = {box["id"]: box["name"] for box in client.list_sandboxes(state=LIVE)}
+    return [_row(execution, names.get(execution["sandbox_id"])) for execution in found]
+
+
+def _row(execution: Answer, name: str | None) -> tuple[str, ...]:
     wall = execution["usage"]["wall_seconds"]
     code, number = execution["exit_code"], execution["signal"]
     return (
-        execution["sandbox_id"],
+        name or execution["sandbox_id"],
         execution["id"],
         execution["status"],
         str(code) if code is not None else f"signal {number}" if number is not None else "-",

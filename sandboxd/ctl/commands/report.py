@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import option
+from sandboxd.ctl.moment import FORMS, moment
 from sandboxd.ctl.report import gather, text
 from sandboxd.ctl.show import print_json
 from sandboxd.errors import InvalidRequest
-from sandboxd.quantity import parse_seconds
-
-_FORMS = ("such as 2026-01-02T03:04:05Z", "how long ago, such as 2h")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--output", "-o", choices=("table", "json"), default="table", help="default: table"
     )
-    when = f"{_FORMS[0]}, or {_FORMS[1]}"
     parser.add_argument(
-        "--since", type=option(moment), default="1h", metavar="TIME", help=f"{when}; default: 1h"
+        "--since", type=option(moment), default="1h", metavar="TIME", help=f"{FORMS}; default: 1h"
     )
     parser.add_argument(
         "--until", type=option(moment), metavar="TIME", help="the same; default: now"
@@ -47,17 +44,3 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         print(text.render(report))
     return 0
-
-
-def moment(given: str) -> datetime:
-    """A time, or one so long ago. Raises ValueError."""
-    if "T" in given:
-        found = datetime.fromisoformat(given)
-        if found.tzinfo is None:
-            raise ValueError("needs a time zone, such as Z")
-        return found.astimezone(UTC)
-    try:
-        seconds = parse_seconds(given)
-    except ValueError as exc:
-        raise ValueError(f"neither a time {_FORMS[0]}, nor {_FORMS[1]}") from exc
-    return datetime.now(UTC) - timedelta(seconds=seconds)

@@ -29,13 +29,15 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print what sandboxes use now; with -o json, their metrics."""
     sampler = Sampler(connect(arguments), arguments.sandboxes)
     samples = sampler.sample().sandboxes
-    if arguments.output == "json":
-        print_json([sample.metrics for sample in samples])
-        return 0
-    if samples:
+    is_json = arguments.output == "json"
+    if samples and (not is_json or arguments.sort in usage_table.BY_RATE):
         # A rate needs two looks with time between them.
         time.sleep(_APART_SECONDS)
         samples = sampler.sample().sandboxes
+    if is_json:
+        found = usage_table.ordered(samples, arguments.sort)
+        print_json([{"name": one.subject["name"], **one.metrics} for one in found])
+        return 0
     header, *rows = usage_table.rows(samples, arguments.sort)
     print_table(header, rows)
     return 0

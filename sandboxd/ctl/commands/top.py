@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandboxd.client.calls import Answer
-from sandboxd.ctl import usage_table
+from sandboxd.ctl import draining, usage_table
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import option
@@ -59,15 +59,21 @@ def execute(arguments: argparse.Namespace) -> int:
         while key != "q":
             order = _KEYS.get(key, order)
             began = time.monotonic()
-            _, height = shown.size
-            shown.show(parts(sampler.sample(), ended.look(), order, height))
+            width, height = shown.size
+            told = draining.words(client.host())
+            lines = parts(sampler.sample(), ended.look(), order, height - bool(told), width)
+            shown.show([told, *lines] if told else lines)
             key = _key(max(0.0, began + arguments.every - time.monotonic()))
     return 0
 
 
-def parts(samples: Samples, ended: list[Answer], order: str, height: int) -> list[Part]:
+def parts(samples: Samples, ended: list[Answer], order: str, height: int, width: int) -> list[Part]:
     """The whole of the screen, of at most `height` lines: sandboxes and running executions share
-    it, and those that ended last have what is left."""
+    it, and those that ended last have what is left. What has no room in `width` is left out, the
+    columns of least worth first."""
+    boxes = [sample.subject for sample in samples.sandboxes]
+    names = {box["id"]: box["name"] for box in boxes if box["name"]}
+    rows = usage_table.fit(usage_table.rows(samples.sandboxes, order), width)
     running = sum(sample.metrics["executions"]["running"] for sample in samples.sandboxes)
     keys = ", ".join(f"{key} {name}" for key, name in _KEYS.items())
     title = f"{len(samples.sandboxes)} sandboxes, {running} executions; by {order} ({keys}; q ends)"
@@ -76,16 +82,15 @@ def parts(samples: Samples, ended: list[Answer], order: str, height: int) -> lis
     if samples.executions:
         # With the line between.
         below = len(samples.executions) + 2
-        found += _cut(
-            usage_table.rows(samples.sandboxes, order), max(height // 2 - 2, room - below)
-        )
+        found += _cut(rows, max(height // 2 - 2, room - below))
         room = height - _lines(found) - 1
-        found += ["", *_cut(usage_table.running_rows(samples.executions, order), room)]
+        running_rows = usage_table.running_rows(samples.executions, order, names)
+        found += ["", *_cut(usage_table.fit(running_rows, width), room)]
     else:
-        found += _cut(usage_table.rows(samples.sandboxes, order), room)
+        found += _cut(rows, room)
     room = height - _lines(found) - 2
     if room > 0 and ended:
-        found += ["", usage_table.ended_rows(ended[:room])]
+        found += ["", usage_table.fit(usage_table.ended_rows(ended[:room], names), width)]
     return found if _lines(found) <= height else found[: max(0, height)]
 
 

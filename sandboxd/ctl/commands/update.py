@@ -10,6 +10,7 @@ from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.show import print_json
 from sandboxd.ctl.waiting import waiting
+from sandboxd.errors import InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,12 @@ def execute(arguments: argparse.Namespace) -> int:
         body["metadata"] = dict(arguments.metadata)
     if arguments.force:
         body["force"] = True
+    if arguments.force and "memory_bytes" not in body["limits"]:
+        raise InvalidRequest("cannot force nothing: --force needs --memory")
+    if body == {"limits": {}}:
+        raise InvalidRequest(
+            "cannot update nothing: name what is to change", hint="sandboxctl update --help"
+        )
     with waiting("changing the sandbox"):
         sandbox = connect(arguments).change_sandbox(arguments.sandbox, body)
     if arguments.output == "json":

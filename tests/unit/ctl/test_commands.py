@@ -286,7 +286,12 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
         assert (await ctl(server, "kill", "--grace", "2s", "box", identity)).code == 0
         assert server.engine.requests[-2:] == [(10, 0.0), (None, 2.0)]
         assert (await ctl(server, "kill", "box", identity)).code == 125
-        assert (await ctl(server, "update", "box", "--pids", "9", "--force")).code == 0
+        nothing = await ctl(server, "update", "box")
+        assert (nothing.code, "cannot update nothing" in nothing.stderr) == (125, True)
+        needless = await ctl(server, "update", "box", "--pids", "9", "--force")
+        assert (needless.code, "--force needs --memory" in needless.stderr) == (125, True)
+        forced = await ctl(server, "update", "box", "--pids", "9", "--memory", "1G", "--force")
+        assert forced.code == 0
         assert server.engine.sandboxes[box].limits.pids == 9
         assert (await ctl(server, "suspend", "box")).code == 0
         assert server.engine.sandboxes[box].state == "suspended"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd import __version__
 from sandboxd.ctl import limits
 from sandboxd.ctl.main import COMMANDS, WITHOUT_DAEMON, command_module, parse
 
@@ -84,9 +85,11 @@ def test_limits_are_plain_numbers() -> None:
         ["run", "--bind", "/only", "--", "true"],
         ["run", "--bind", "/a:/b:/c", "--", "true"],
         ["run", "--nosuch", "--", "true"],
-        ["kill", "box"],
+        ["kill"],
         ["kill", "--signal", "9", "--grace", "1s", "box", "abcdefghijkl"],
-        ["rm"],
+        ["helpme"],
+        ["help", "nosuch"],
+        ["ls", "box"],
     ],
 )
 def test_a_bad_command_line_is_125(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,8 +107,8 @@ def test_a_bad_command_line_is_125(argv: list[str], capsys: pytest.CaptureFixtur
     [
         ("run", "sandboxctl run [OPTIONS] -- PROGRAM [ARGUMENT...]"),
         ("exec", "sandboxctl exec [OPTIONS] SANDBOX -- PROGRAM [ARGUMENT...]"),
-        ("kill", "sandboxctl kill [OPTIONS] SANDBOX EXECUTION"),
-        ("rm", "sandboxctl rm [OPTIONS] SANDBOX..."),
+        ("kill", "sandboxctl kill [OPTIONS] SANDBOX [EXECUTION]"),
+        ("rm", "sandboxctl rm [OPTIONS] [SANDBOX...]"),
         ("ls", "sandboxctl ls [OPTIONS]"),
     ],
 )
@@ -123,6 +126,40 @@ def test_an_option_is_known_by_its_whole_name_alone(capsys: pytest.CaptureFixtur
         parse(["create", "--mem", "64M"])
     assert ended.value.code == 125
     assert "unrecognized arguments: --mem" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["runn"], "unknown command 'runn': did you mean run?"),
+        (["list"], "did you mean ls?"),
+        (["stop"], "did you mean kill?"),
+        (["create", "--mem", "64M"], "--mem 64M: did you mean --memory?"),
+        (["run", "-m", "64M", "--", "true"], "did you mean --memory?"),
+        (["run", "--memroy=64M", "--", "true"], "did you mean --memory?"),
+        (["run", "--rm", "--", "true"], "takes its sandbox away by itself"),
+        (["create", "box"], "a name is given by --name box"),
+        (["ls", "--json"], "unrecognized arguments: --json"),
+    ],
+)
+def test_what_was_meant_is_named(
+    argv: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(argv)
+    assert ended.value.code == 125
+    assert hint in capsys.readouterr().err
+
+
+def test_help_and_version_are_words_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, said in (
+        (["help"], "commands:"), (["help", "run"], "usage: sandboxctl run"),
+        (["version"], f"sandboxctl {__version__}"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit) as ended:
+            parse(argv)
+        assert ended.value.code == 0
+        assert said in capsys.readouterr().out
 
 
 def test_an_option_before_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandboxd.ctl.commands.report import moment
+from sandboxd.ctl.moment import moment
 from sandboxd.ctl.report import charts, gather, page, text
 from sandboxd.ctl.report.charts import Span
 

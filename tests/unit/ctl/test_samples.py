@@ -47,7 +47,7 @@ class Fake:
         self.listed: list[dict[str, Any]] = []
         self.asked: list[dict[str, object]] = []
 
-    def list_sandboxes(self) -> list[dict[str, Any]]:
+    def list_sandboxes(self, **_filters: object) -> list[dict[str, Any]]:
         return [sandbox(name) for name in "ab"]
 
     def metrics(self, ref: str, *, by_execution: bool = False) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_each_running_execution_has_its_own_rates_and_limits(
     fake.now["x"] = metrics(2.0, 5 << 20, read=2 << 20)
     [sample] = sampler.sample().executions
     assert (sample.cpu_cores, sample.read_rate, sample.memory_share) == (0.5, 1 << 20, 0.5)
-    header, row = usage_table.running_rows([sample], "disk")
+    header, row = usage_table.running_rows([sample], "disk", {})
     assert len(header) == len(row)
     assert row[3:7] == ("0.50/0.5", "5 MiB/10 MiB", "[#####.....]  50%", "3/7")
     assert row[9:] == ("12/0/?", "sleep 9")
@@ -122,10 +122,10 @@ def test_a_screen_holds_something_of_all_that_fits() -> None:
     how = {"exit_code": 0, "error_code": None, "limit_owner": None, "failure": None}
     gone = {**ended(1, 1), **how, "usage": used, "unkillable": False}
     for height in (1, 5, 8, 24, 64, 200):
-        found = parts(now, [gone] * 9, "cpu", height)
+        found = parts(now, [gone] * 9, "cpu", height, 200)
         assert sum(1 if isinstance(part, str) else len(part) for part in found) <= height
         assert str(found[0]).startswith("30 sandboxes, 30 executions")
-    text = str(parts(now, [], "cpu", 24))
+    text = str(parts(now, [], "cpu", 24, 200))
     assert text.count("sssssssss") >= 8
     assert text.count("sleep 9") >= 8
     assert text.count(" more") == 2

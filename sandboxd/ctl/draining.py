@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That a host takes no new work is said wherever somebody looks at it."""
+
+from __future__ import annotations
+
+from sandboxd.client.calls import Answer, Client
+from sandboxd.ctl.exits import say
+
+
+def words(host: Answer) -> str:
+    """Of a host that drains, and how much runs; empty where it takes work."""
+    if not host["draining"]:
+        return ""
+    return f"draining: no new work, {host['executions_running']} executions still run"
+
+
+def warn(client: Client) -> None:
+    """Say it on stderr, where it is so."""
+    if told := words(client.host()):
+        say(f"this host is {told}")
