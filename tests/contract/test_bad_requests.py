@@ -162,7 +162,7 @@ def test_a_malformed_kill_is_refused_and_kills_nothing(
     "body",
     [{"metadata": {"": "x"}}, {"metadata": {"a": 1}}, {"metadata": {"a": "\0"}}, {"metadata": []},
      {"env": {"A": "a\0"}}, {"timeout_seconds": 0}, {"timeout_seconds": -5},
-     {"idle_timeout_seconds": "never"}, {"isolation": "none"}, {"network": "bridge"}, {"id": "x"},
+     {"idle_timeout_seconds": "never"}, {"isolation": "nosuch"}, {"network": "bridge"}, {"id": "x"},
      {"uid": 0}, {"state": "ready"}, {"name": 5}],
 )  # fmt: skip
 def test_a_malformed_sandbox_is_refused(daemon: Daemon, body: Any) -> None:

@@ -156,5 +156,5 @@ def test_less_than_the_admin_allows_is_no_default_and_no_start() -> None:
 
 
 def test_a_floor_above_none_is_kept_without_root() -> None:
-    with pytest.raises(ConfigError, match="SANDBOX_ISOLATION=auto.*root: a uid of its own"):
+    with pytest.raises(ConfigError, match=r"SANDBOX_ISOLATION=auto.*root: a uid"):
         offers(Findings(False, False), "auto", Allowed(minimum=BASIC))

@@ -63,7 +63,7 @@ RUNS: list[tuple[Any, str, str]] = [
     ({**RUN, "binds": [{"source": "/a"}]}, "binds.0.target", "required"),
     ({**RUN, "binds": [{"source": "/a", "target": "a\0"}]}, "binds.0.target", "NUL"),
     ({**RUN, "binds": [{}] * 17}, "binds", "at most 16"),
-    ({**RUN, "isolation": "none"}, "isolation", "strict"),
+    ({**RUN, "isolation": "nosuch"}, "isolation", "strict"),
     ({**RUN, "network": "internet"}, "network", "loopback"),
     ({**RUN, "merge_output": "yes"}, "merge_output", "boolean"),
     ({**RUN, "wait": -1}, "wait", "above 0"),
