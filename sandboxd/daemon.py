@@ -48,6 +48,7 @@ from sandboxd.model import Isolation, Network, SchemeName
 from sandboxd.names import UnitNames
 from sandboxd.past import DiskPast
 from sandboxd.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget
+from sandboxd.remedies import Need, remedy
 from sandboxd.schemes.choose import Chosen, Wanted, choose
 from sandboxd.schemes.helpers import has_systemd
 from sandboxd.spawn.client import MAX_RUNTIME_PATH
@@ -299,7 +300,8 @@ class _Daemon:
     def _offers(self, chosen: Chosen) -> Offers:
         mounts: tuple[Lack, ...] = ()
         if not chosen.pid_namespace:
-            mounts = (Lack("pid namespaces", "run sandboxd as root with CAP_SYS_ADMIN"),)
+            need = Need.MOUNTS if os.geteuid() == 0 else Need.ROOT
+            mounts = (Lack("pid namespaces", remedy(need, host.place())),)
         found = Findings(
             is_root=os.geteuid() == 0,
             kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
@@ -307,6 +309,7 @@ class _Daemon:
             private_mounts=() if chosen.root_lacks else mounts,
             root=chosen.root_lacks,
             network=chosen.network_lacks,
+            place=host.place(),
         )
         allowed = Allowed(
             Isolation(self._settings.isolation_minimum),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported, SandboxdError
 from sandboxd.model import Isolation, Network
+from sandboxd.remedies import Need, Place, remedy
 
 AUTO = "auto"
 # Where a sandbox with a root of its own has its home.
@@ -32,9 +33,6 @@ class Lack:
 
     what: str
     remedy: str
-
-
-_OWN_UIDS = Lack("root: a uid of its own for each sandbox", "run sandboxd as root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +86,7 @@ class Findings:
     private_mounts: tuple[Lack, ...] = ()
     root: tuple[Lack, ...] = ()
     network: tuple[Lack, ...] = ()
+    place: Place = Place.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +143,13 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     Raises ConfigError when the setting names a level that cannot be had or is below what is
     allowed, and when nothing that is allowed can be had.
     """
-    basic = () if found.is_root else (_OWN_UIDS,)
+    own_uids = Lack("root: a uid of its own for each sandbox", remedy(Need.ROOT, found.place))
+    basic = () if found.is_root else (own_uids,)
     standard = _once((*basic, *found.call_filter, *found.private_mounts, *found.root))
     strict = [*standard, *found.network]
     if not found.kernel_limits:
-        remedy = "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root"
-        strict.append(Lack("limits held by the kernel: the systemd scheme", remedy))
+        way = remedy(Need.KERNEL_LIMITS, found.place)
+        strict.append(Lack("limits held by the kernel: the systemd scheme", way))
     whole: dict[Isolation, tuple[str, tuple[Lack, ...]]] = {
         **({} if found.is_root else {Isolation.NONE: (_NONE, ())}),
         Isolation.BASIC: (_BASIC, basic),

@@ -7,10 +7,11 @@ import ctypes
 import enum
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sandboxd.cgroup.counters import ROOT, read_number, read_text
+from sandboxd.remedies import Place
 
 # include/uapi/linux/magic.h
 _CGROUP2_SUPER_MAGIC = 0x63677270
@@ -42,6 +43,33 @@ class TasksBound:
 
     count: int
     source: str
+
+
+def place(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place:
+    """What runs us, by the marks that each leaves; systemd-detect-virt(1) takes the same ones."""
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        return Place.KUBERNETES
+    if os.path.exists(os.path.join(root, "run/.containerenv")):
+        return Place.PODMAN
+    if os.path.exists(os.path.join(root, ".dockerenv")):
+        return Place.DOCKER
+    # What systemd as the container's first program was told, or any other first program.
+    told = _read(os.path.join(root, "run/systemd/container"))
+    first = _read(os.path.join(root, "proc/1/environ")).split("\0")
+    names = [word.removeprefix("container=") for word in first if word.startswith("container=")]
+    name = (told or next(iter(names), "")).strip()
+    if not name:
+        return Place.HOST
+    return Place(name) if name in {Place.PODMAN, Place.DOCKER} else Place.CONTAINER
+
+
+def _read(path: str) -> str:
+    """A file's text; nothing where it is missing, or its kernel or owner keeps it from us."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def hierarchy(root: str = ROOT) -> Hierarchy:

@@ -7,25 +7,25 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from sandboxd.cgroup.host import place
 from sandboxd.errors import InternalError, InvalidRequest
 from sandboxd.isolation import disks, pins
 from sandboxd.levels import HOME_INSIDE, Lack
 from sandboxd.model import Isolation, Network, Sandbox
 from sandboxd.names import new_id
+from sandboxd.remedies import Need, remedy
 from sandboxd.spawn import reports
 from sandboxd.spawn.builders import Builders
 
 _PROBE_SHM_BYTES = 1 << 20
 _REMEDIES = {
     "bubblewrap": "install bubblewrap, on Debian: apt-get install bubblewrap",
-    "permission": "give sandboxd CAP_SYS_ADMIN: it must not run in an unprivileged container",
     "other": "see the text; namespaces must be enabled in the kernel and mounts allowed",
 }
 _NO_LAYERS = "file locks and watches: sandboxes see each other's on the host's files: {}"
 _NO_PRIVATE_MOUNTS = (
     "private mounts: at basic commands share the host's /tmp, /dev/shm and /proc: {}"
 )
-_NOT_ROOT = (Lack("root: mounts and namespaces", "run sandboxd as root"),)
 
 
 class Roots:
@@ -59,7 +59,9 @@ class Roots:
     async def missing(self) -> tuple[tuple[Lack, ...], tuple[Lack, ...]]:
         """What a root and what a network namespace lack here, by making one of each."""
         if os.geteuid() != 0:
-            return _NOT_ROOT, _NOT_ROOT
+            way = remedy(Need.ROOT, place())
+            not_root = (Lack("root: mounts and namespaces", way),)
+            return not_root, not_root
         answer = await self._builders.ask(
             {"op": "try_layers", **self._place("probe", Isolation.STANDARD, Network.HOST)}
         )
@@ -166,6 +168,8 @@ class Roots:
         answer = await self._builders.ask(order)
         if answer["ok"]:
             return ()
+        if answer["kind"] == "permission":
+            return (Lack(answer["text"], remedy(Need.MOUNTS, place())),)
         return (Lack(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
 
     async def _do(self, order: dict[str, Any]) -> None:

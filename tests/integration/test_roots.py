@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from sandboxd.cgroup.host import place
+from sandboxd.remedies import Need, remedy
 from tests.conftest import unmet
 from tests.contract.probes import eventually, find, printed, refused, start
 from tests.harness import Daemon, running_daemon
@@ -376,7 +378,7 @@ def test_strict_is_refused_without_limits_by_the_kernel() -> None:
         words = refusal(daemon, SANDBOX_ISOLATION="strict", SANDBOX_CGROUP_MODE="off")
     assert "SANDBOX_ISOLATION=strict" in words
     assert "limits held by the kernel" in words
-    assert "boot with systemd" in words
+    assert remedy(Need.KERNEL_LIMITS, place()) in words
 
 
 def test_without_sys_admin_it_is_basic_and_says_why() -> None:

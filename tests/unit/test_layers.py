@@ -58,7 +58,7 @@ LAYERS = {
         (),
     ),
     "decisions": Layer(
-        ("policy", "levels", "binds", "outcome", "ports", "migrations"), ("values",)
+        ("policy", "levels", "remedies", "binds", "outcome", "ports", "migrations"), ("values",)
     ),
     "engine": Layer(("engine",), ("values", "decisions")),
     # What the builder does as well.

@@ -14,10 +14,8 @@ from sandboxd.ctl.show import Part, print_json, print_parts, printable
 from sandboxd.ctl.verdict import enforcement
 from sandboxd.quantity import format_bytes
 
-_REMEDY = {
-    "systemd": "this limit is not held even with systemd here: see how it says why",
-    "rlimit": "boot the host with systemd and cgroup v2, and run sandboxd as root",
-}
+_KERNEL_LIMITS = "limits held by the kernel"
+_NO_REMEDY = "this limit is not held even with systemd here: see how it says why"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +41,13 @@ def execute(arguments: argparse.Namespace) -> int:
 def unenforced(host: Answer) -> list[str]:
     """Names of the limits that nothing holds here."""
     return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
+
+
+def _remedy(host: Answer) -> str:
+    """What would have the kernel hold limits here; the daemon knows where it runs."""
+    lacks = host["isolation"]["levels"]["strict"]["lacks"]
+    ways = [lack["remedy"] for lack in lacks if lack["what"].startswith(_KERNEL_LIMITS)]
+    return printable(ways[0]) if ways else _NO_REMEDY
 
 
 def isolation(found: Answer) -> list[str]:
@@ -89,7 +94,7 @@ def report(host: Answer) -> list[Part]:
     missing = [printable(text) for text in host["missing"]]
     weak = unenforced(host)
     if weak:
-        missing.append(f"nothing holds {', '.join(weak)}: {_REMEDY[host['scheme']]}")
+        missing.append(f"nothing holds {', '.join(weak)}: {_remedy(host)}")
     if missing:
         lines += ["", "missing:", *(f"  {text}" for text in missing)]
     verdict = "not all limits are enforced here" if weak else "all limits are enforced"

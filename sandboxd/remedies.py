@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about something that is missing, by where the daemon runs. Pure.
+
+What helps no one there is not said: a container has no systemd to boot with.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Place(enum.StrEnum):
+    """Where the daemon runs."""
+
+    HOST = "host"
+    PODMAN = "podman"
+    DOCKER = "docker"
+    KUBERNETES = "kubernetes"
+    CONTAINER = "container"
+
+
+class Need(enum.StrEnum):
+    """What is missing."""
+
+    ROOT = "root"
+    MOUNTS = "mounts"
+    KERNEL_LIMITS = "kernel limits"
+
+
+_SERVICE = "run sandboxd on the host (its package is a service) and bring its socket in"
+_REMEDIES = {
+    Need.ROOT: {
+        Place.HOST: "run sandboxd as root, or install its package, whose service does",
+        Place.PODMAN: "podman run --user 0, by root's podman",
+        Place.DOCKER: "docker run --user 0",
+        Place.KUBERNETES: "securityContext: {runAsUser: 0}",
+        Place.CONTAINER: "run sandboxd as root",
+    },
+    Need.MOUNTS: {
+        Place.HOST: "give sandboxd CAP_SYS_ADMIN, as root of the host has it",
+        Place.PODMAN: "podman run --privileged, or --cap-add CAP_SYS_ADMIN "
+        "--security-opt unmask=ALL",
+        Place.DOCKER: "docker run --privileged, or --cap-add CAP_SYS_ADMIN "
+        "--security-opt apparmor=unconfined",
+        Place.KUBERNETES: "securityContext: {privileged: true}, or CAP_SYS_ADMIN by capabilities: "
+        "{add: [SYS_ADMIN]} and appArmorProfile: {type: Unconfined}",
+        Place.CONTAINER: "give the container CAP_SYS_ADMIN: it must not be an unprivileged one",
+    },
+    Need.KERNEL_LIMITS: {
+        Place.HOST: "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root",
+        Place.PODMAN: f"{_SERVICE}: podman run -v /run/sandboxd:/run/sandboxd",
+        Place.DOCKER: f"{_SERVICE}: docker run -v /run/sandboxd:/run/sandboxd",
+        Place.KUBERNETES: f"{_SERVICE}: a volume of hostPath /run/sandboxd",
+        Place.CONTAINER: _SERVICE,
+    },
+}
+
+
+def remedy(need: Need, place: Place) -> str:
+    """What to do."""
+    return _REMEDIES[need][place]
