@@ -19,6 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Column, Table
 from rich.text import Text
 
+from sandboxd.ctl.columns import fit
 from sandboxd.ctl.show import Part, printable
 
 # The last column gives way where a table is too wide: these are folded, others cut.
@@ -53,7 +54,8 @@ def print_parts(parts: Sequence[Part]) -> None:
     """Lines and tables on stdout."""
     target = console()
     for part in parts:
-        target.print(_renderable(part))
+        fitted = part if isinstance(part, str) else fit(part, target.width)
+        target.print(_renderable(fitted))
 
 
 class Screen:

@@ -12,14 +12,6 @@ from sandboxd.ctl.verdict import verdict
 from sandboxd.quantity import format_bytes
 
 _BAR_CELLS = 10
-_GAP_CELLS = 2
-# What goes first where a terminal has no room for all: of least worth first.
-_LEAST_WORTH = (
-    "PRESSURE c/m/io", "WRITE/s", "READ/s", "DISK", "RUNNING", "OF LIMIT", "PIDS", "SANDBOX",
-    "CPU s", "AGE", "EXECUTION",
-)  # fmt: skip
-# Shorter than any: what a column that gives way still shows.
-_LEAST_CELLS = {"COMMAND": 16, "VERDICT": 24, "NAME": 16}
 _COLUMNS = (
     "SANDBOX", "NAME", "STATE", "CPU", "MEMORY", "OF LIMIT", "PIDS", "READ/s", "WRITE/s", "DISK",
     "PRESSURE c/m/io", "RUNNING",
@@ -40,25 +32,6 @@ ORDERS: dict[str, Callable[[Sample], float]] = {
 }
 # Those that need two samples.
 BY_RATE = frozenset({"cpu", "io"})
-
-
-def fit(table: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """Without as many columns as have no room in `width` cells."""
-    header = table[0]
-    sizes = {
-        name: max(map(len, column))
-        for name, column in zip(header, zip(*table, strict=True), strict=True)
-    }
-    sizes |= {name: min(sizes[name], most) for name, most in _LEAST_CELLS.items() if name in sizes}
-    # A name says as much as the id, where every one has a name.
-    has_names = "NAME" in header and all(row[header.index("NAME")] != "-" for row in table[1:])
-    order = [name for name in _LEAST_WORTH if name != "SANDBOX" or has_names]
-    for name in order:
-        if sum(sizes.values()) + _GAP_CELLS * (len(sizes) - 1) <= width:
-            break
-        sizes.pop(name, None)
-    kept = [number for number, name in enumerate(header) if name in sizes]
-    return [tuple(row[number] for number in kept) for row in table]
 
 
 def rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:

@@ -33,6 +33,8 @@ def verdict(execution: Execution) -> str:
     status = execution["status"]
     if status == "EXITED":
         line = f"exited with code {execution['exit_code']}"
+    elif status in ("PENDING", "RUNNING"):
+        line = "still runs"
     elif status == "SIGNALED":
         line = f"ended by {_signal_name(execution['signal'])}"
     else:

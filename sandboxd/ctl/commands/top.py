@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from sandboxd.client.calls import Answer
 from sandboxd.ctl import draining, usage_table
+from sandboxd.ctl.columns import fit
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import option
@@ -73,7 +74,7 @@ def parts(samples: Samples, ended: list[Answer], order: str, height: int, width:
     columns of least worth first."""
     boxes = [sample.subject for sample in samples.sandboxes]
     names = {box["id"]: box["name"] for box in boxes if box["name"]}
-    rows = usage_table.fit(usage_table.rows(samples.sandboxes, order), width)
+    rows = fit(usage_table.rows(samples.sandboxes, order), width)
     running = sum(sample.metrics["executions"]["running"] for sample in samples.sandboxes)
     keys = ", ".join(f"{key} {name}" for key, name in _KEYS.items())
     title = f"{len(samples.sandboxes)} sandboxes, {running} executions; by {order} ({keys}; q ends)"
@@ -85,12 +86,12 @@ def parts(samples: Samples, ended: list[Answer], order: str, height: int, width:
         found += _cut(rows, max(height // 2 - 2, room - below))
         room = height - _lines(found) - 1
         running_rows = usage_table.running_rows(samples.executions, order, names)
-        found += ["", *_cut(usage_table.fit(running_rows, width), room)]
+        found += ["", *_cut(fit(running_rows, width), room)]
     else:
         found += _cut(rows, room)
     room = height - _lines(found) - 2
     if room > 0 and ended:
-        found += ["", usage_table.fit(usage_table.ended_rows(ended[:room], names), width)]
+        found += ["", fit(usage_table.ended_rows(ended[:room], names), width)]
     return found if _lines(found) <= height else found[: max(0, height)]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from sandboxd.client.calls import Answer
 from sandboxd.quantity import format_bytes
 
-WIDTH, HEIGHT = 720.0, 150.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 18.0, 8.0, 22.0
+WIDTH, HEIGHT = 720.0, 170.0
+LEFT, RIGHT, TOP, BOTTOM = 88.0, 24.0, 10.0, 28.0
 _TICK_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7200, 14400)
 _MOST_TICKS = 8
 Write = Callable[[float], str]

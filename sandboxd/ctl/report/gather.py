@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
 from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.errors import NotFound
 
 POINTS = 180
 TOP = 10
@@ -20,7 +22,8 @@ _GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 
 @dataclass(slots=True)
 class Consumer:
-    """What the executions of one sandbox used, as far as their records are kept."""
+    """What the executions of one sandbox used, as far as their records are kept; those that still
+    run included."""
 
     sandbox_id: str
     name: str | None = None
@@ -77,12 +80,14 @@ class Report:
 def gather(client: Client, since: datetime, until: datetime) -> Report:
     """The report on the time from `since` until `until`."""
     history = client.history(since.isoformat(), until.isoformat(), POINTS)
-    names = {box["id"]: box["name"] for box in client.list_sandboxes()}
     seen = _Seen(since, until)
-    for execution in client.list_executions():
+    for execution in _running(client):
+        seen.add_running(execution)
+    for execution in client.list_executions(ended_after=since.isoformat()):
         seen.add(execution)
-    for consumer in seen.sandboxes.values():
-        consumer.name = names.get(consumer.sandbox_id)
+    sandboxes = _largest(seen.sandboxes.values())
+    for consumer in sandboxes:
+        consumer.name = _name(client, consumer.sandbox_id)
     return Report(
         since=_time(history["since"]),
         until=_time(history["until"]),
@@ -93,11 +98,40 @@ def gather(client: Client, since: datetime, until: datetime) -> Report:
         owners=sorted(history["owners"], key=lambda one: one["cpu_seconds"] or 0.0, reverse=True),
         by_cpu=seen.by_cpu.largest(),
         by_memory=seen.by_memory.largest(),
-        sandboxes=_largest(seen.sandboxes.values()),
+        sandboxes=sandboxes,
         codes=seen.codes,
         records=seen.records,
         running=seen.running,
     )
+
+
+def _running(client: Client) -> Iterator[Answer]:
+    """What runs, with what it has used so far."""
+    used: dict[str, Answer] = {}
+    for execution in client.list_executions(status=",".join(RUNNING)):
+        place, identity = execution["sandbox_id"], execution["id"]
+        # Gone since it was listed, it is among those that ended.
+        with suppress(NotFound):
+            if place not in used:
+                used[place] = client.metrics(place, by_execution=True)["by_execution"]
+            if (now := used[place].get(identity)) is not None:
+                usage = {
+                    **execution["usage"],
+                    "cpu_seconds": now["cpu"]["seconds"],
+                    "memory_peak_bytes": now["memory"]["peak_bytes"],
+                }
+                yield {**execution, "usage": usage}
+            else:
+                yield execution
+
+
+def _name(client: Client, sandbox_id: str) -> str | None:
+    try:
+        name: str | None = client.get_sandbox(sandbox_id)["name"]
+    except NotFound:
+        # Its record has gone before those of its executions.
+        return None
+    return name
 
 
 def plain(report: Report) -> dict[str, Any]:
@@ -148,18 +182,22 @@ class _Seen:
     running: int = 0
 
     def add(self, execution: Answer) -> None:
-        """One of any time."""
-        if _time(execution["created_at"]) >= self.until:
-            return
-        if execution["status"] in RUNNING:
-            self.running += 1
-            return
+        """One that ended, at any time."""
         ended = execution["finished_at"]
         if ended is None or not self.since <= _time(ended) < self.until:
             return
         self.records += 1
         if execution["error_code"]:
             self.codes[execution["error_code"]] += 1
+        self._count(execution)
+
+    def add_running(self, execution: Answer) -> None:
+        """One that runs; what it has used, it may have used before this time as well."""
+        if _time(execution["created_at"]) < self.until:
+            self.running += 1
+            self._count(execution)
+
+    def _count(self, execution: Answer) -> None:
         self.by_cpu.add(execution)
         self.by_memory.add(execution)
         identity = execution["sandbox_id"]

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandboxd.client.calls import Answer
+from sandboxd.ctl.owners import user
 from sandboxd.ctl.report import charts
 from sandboxd.ctl.report.charts import Chart, Span
 from sandboxd.ctl.report.gather import Report
@@ -51,6 +52,7 @@ def render(report: Report) -> str:
         "percent": lambda value: f"{value:.0f} %" if value >= 1 else "< 1 %",
         "command": lambda argv: command_line(argv, width=80),
         "printable": printable,
+        "owner": lambda uid: "others" if uid is None else printable(user(uid)),
         "verdict": lambda execution: printable(verdict(execution)),
         "moment": lambda at: f"{at:%Y-%m-%d %H:%M:%S}",
     }

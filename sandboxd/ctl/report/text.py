@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sandboxd.client.calls import Answer
-from sandboxd.ctl.report.gather import Report
+from sandboxd.ctl.owners import user
+from sandboxd.ctl.report.gather import TOP, Report
 from sandboxd.ctl.show import command_line, duration, table
 from sandboxd.ctl.verdict import verdict
 from sandboxd.quantity import format_bytes
@@ -42,6 +43,13 @@ def render(report: Report) -> str:
             for one in report.sandboxes
         ]  # fmt: skip
         lines += ["", *table([("SANDBOX", "NAME", "EXECUTIONS", "CPU", "PEAK"), *rows])]
+    if len(report.owners) > 1:
+        rows = [
+            (_owner(one), str(sum(one["ended"].values())), _seconds(one["cpu_seconds"]),
+             _size(one["memory_bytes"]), str(sum(one["refused"].values())))
+            for one in report.owners[:TOP]
+        ]  # fmt: skip
+        lines += ["", *table([("OWNER", "ENDED", "CPU", "MEMORY", "REFUSED"), *rows])]
     lines += _executions("EXECUTION BY CPU", report.by_cpu) + _executions(
         "EXECUTION BY MEMORY", report.by_memory
     )
@@ -70,6 +78,10 @@ def _executions(title: str, found: list[Answer]) -> list[str]:
         command = command_line(one["argv"], width=40)
         rows.append((one["sandbox_id"], one["id"], *sizes, verdict(one), command))
     return ["", *table(rows)]
+
+
+def _owner(one: Answer) -> str:
+    return "others" if one["owner_uid"] is None else user(one["owner_uid"])
 
 
 def _seconds(value: float | None) -> str:

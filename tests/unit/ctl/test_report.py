@@ -15,6 +15,7 @@ import pytest
 from sandboxd.ctl.moment import moment
 from sandboxd.ctl.report import charts, gather, page, text
 from sandboxd.ctl.report.charts import Span
+from sandboxd.errors import SandboxNotFound
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UNTIL = SINCE + timedelta(hours=6)
@@ -66,13 +67,28 @@ class Fake:
             "interval_seconds": STEP, "points": self.points, "owners": self.owners,
         }  # fmt: skip
 
-    def list_sandboxes(self) -> Iterator[dict[str, Any]]:
-        return iter([{"id": f"box{0:09}", "name": "named"}])
+    def get_sandbox(self, ref: str) -> dict[str, Any]:
+        if ref == f"box{0:09}":
+            return {"id": ref, "name": "named"}
+        raise SandboxNotFound("cannot find it")
 
-    def list_executions(self) -> Iterator[dict[str, Any]]:
-        yield execution(999, created_at=UNTIL.isoformat())
+    def metrics(self, ref: str, *, by_execution: bool) -> dict[str, Any]:
+        assert by_execution
+        if ref == "gone":
+            raise SandboxNotFound("cannot find it")
+        now = {"cpu": {"seconds": 990.0}, "memory": {"peak_bytes": 990 << 20}}
+        return {"by_execution": {f"{997:012}": now}}
+
+    def list_executions(self, **filters: str) -> Iterator[dict[str, Any]]:
+        if "status" in filters:
+            assert filters == {"status": "PENDING,RUNNING"}
+            yield execution(999, status="RUNNING", created_at=UNTIL.isoformat())
+            unknown = {"cpu_seconds": None, "memory_peak_bytes": None, "wall_seconds": None}
+            yield execution(997, status="RUNNING", finished_at=None, usage=unknown)
+            yield execution(996, status="RUNNING", finished_at=None, sandbox_id="gone")
+            return
+        assert filters == {"ended_after": SINCE.isoformat()}
         yield execution(998, finished_at=(SINCE - timedelta(seconds=1)).isoformat())
-        yield execution(997, status="RUNNING", finished_at=None)
         for number in range(self.executions):
             yield execution(number)
 
@@ -99,10 +115,14 @@ class Page(HTMLParser):
 
 def test_only_the_largest_of_the_time_are_kept() -> None:
     report = report_of(Fake(points=2, executions=500))
-    assert [one["usage"]["cpu_seconds"] for one in report.by_cpu] == list(range(499, 489, -1))
+    largest = [one["usage"]["cpu_seconds"] for one in report.by_cpu]
+    # What still runs, with what it has used so far, is among them.
+    assert largest == [990.0, *range(499, 490, -1)]
+    assert report.by_cpu[0]["status"] == "RUNNING"
+    assert "still runs" in text.render(report)
     assert len(report.by_memory) == gather.TOP
     assert (report.records, report.running) == (500, 1)
-    assert sum(one.executions for one in report.sandboxes) == 500
+    assert sum(one.executions for one in report.sandboxes) == 501
     assert [one.name for one in report.sandboxes if one.sandbox_id == f"box{0:09}"] == ["named"]
     assert (report.ended["EXITED"], report.refused["CAPACITY_EXCEEDED"]) == (10, 6)
     assert (report.total("cpu_seconds"), report.highest("memory_bytes")) == (120.0, 1 << 30)
@@ -190,7 +210,7 @@ def test_json_says_the_same() -> None:
     found = json.loads(json.dumps(gather.plain(report_of(Fake(points=2, executions=3)))))
     assert found["ended"] == {"EXITED": 10, "OOM_KILLED": 2}
     assert found["since"] == SINCE.isoformat()
-    assert found["sandboxes"][0]["executions"] == 1
+    assert found["sandboxes"][0]["executions"] == 2
 
 
 def test_times_are_moments_or_so_long_ago() -> None:
