@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,7 +145,7 @@ def test_rm_of_many_leaves_other_owners_ones(daemon: Daemon) -> None:
 
 def test_owners_and_sandboxes_have_names_in_lists(daemon: Daemon, box: Any) -> None:
     start(daemon, box, "sleep 300")
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    user = pwd.getpwuid(os.geteuid()).pw_name
     header, row = ctl(daemon, "ls").stdout.splitlines()
     assert header.split()[-2:] == ["OWNER", "AGE"]
     assert user in row.split()
