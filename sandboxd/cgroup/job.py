@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sub-cgroup `job` that a shim makes for its command below its own delegated scope.
+"""The sub-cgroups that a shim makes below its own delegated scope: `shim` for itself, `job` for its
+command.
 
 These are the only cgroup files sandboxd writes; systemd does not look below a delegated unit
-(systemd: CGROUP_DELEGATION.md). No controller is enabled in it: limits stay at the scope.
+(systemd: CGROUP_DELEGATION.md). Limits and counters stay at the scope. Of the controllers memory
+alone is handed on, for memory.oom.group: the OOM killer takes what is in `job` as a whole, and
+never the shim with it, also where the host lets no score be lowered (root without CAP_SYS_RESOURCE).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import time
 
-from sandboxd.cgroup import counters
+JOB = "job"
+SHIM = "shim"
 
-NAME = "job"
 
-
-def make(scope: str) -> str:
-    """Make the directory and return its path."""
-    path = os.path.join(scope, NAME)
-    os.mkdir(path, 0o755)
-    return path
+def make_beside(scope: str) -> str:
+    """Move the calling shim, alone in its scope so far, into `shim`, and make `job` beside it,
+    which the OOM killer takes whole. Returns the job's path. Raises OSError."""
+    shim, job = os.path.join(scope, SHIM), os.path.join(scope, JOB)
+    os.mkdir(shim, 0o755)
+    os.mkdir(job, 0o755)
+    join(shim)
+    # Only a cgroup without processes of its own hands a controller on (cgroup-v2.rst, "No Internal
+    # Process Constraint").
+    _write(scope, "cgroup.subtree_control", "+memory")
+    _write(job, "memory.oom.group", "1")
+    return job
 
 
 def join(job: str) -> None:
@@ -32,24 +40,6 @@ def join(job: str) -> None:
 def kill(job: str) -> None:
     """SIGKILL every process in it, forks in progress included (cgroup.kill, Linux 5.14)."""
     _write(job, "cgroup.kill", "1")
-
-
-def set_oom_group(scope: str) -> None:
-    """Make the OOM killer take the whole scope but the processes at oom_score_adj -1000."""
-    _write(scope, "memory.oom.group", "1")
-
-
-def keep_oom_group(scope: str) -> None:
-    """Set it again where systemd 257 wrote OOMPolicy's own value: with any change of the scope's
-    properties, and with the first start beside it after a daemon-reload."""
-    if counters.read_number(scope, "memory.oom.group") != 0:
-        return
-    try:
-        set_oom_group(scope)
-    except OSError as exc:
-        # kernfs: the scope ended before or since the open.
-        if exc.errno not in {errno.ENOENT, errno.ENODEV}:
-            raise
 
 
 def freeze(job: str, *, timeout_seconds: float) -> bool:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection
 from functools import partial
 
-from sandboxd.cgroup import counters, job, programs, tree
+from sandboxd.cgroup import counters, programs, tree
 from sandboxd.cgroup.programs import Hook
 from sandboxd.errors import (
     BusUnavailable,
@@ -75,12 +75,6 @@ class Scopes:
         except SandboxdError:
             if tree.exists(directory):
                 raise
-        job.keep_oom_group(directory)
-
-    def keep_oom_group(self, place: Place) -> None:
-        """See cgroup.job: of all scopes of one sandbox."""
-        for unit in place.scopes:
-            job.keep_oom_group(os.path.join(place.directory, unit))
 
     def unknown(self, place: Place) -> list[str]:
         """Scopes in a sandbox's slice, by their cgroups, that belong to no execution."""

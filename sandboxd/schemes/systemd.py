@@ -307,9 +307,7 @@ class SystemdScheme:
         """Nothing."""
 
     async def upkeep(self) -> None:
-        """The kernel holds the limits; that it ends an execution whole is set again if need be."""
-        for place in self._slices.places():
-            self._scopes.keep_oom_group(place)
+        """Nothing: the kernel holds the limits."""
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
         """See Scheme."""

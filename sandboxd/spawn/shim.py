@@ -164,8 +164,10 @@ class Shim:
                 raise ChildFailed("scope", 0, f"the shim is in {own}, not in its scope")
             self._scope = counters.ROOT + own
             self._baseline = counters.baseline(self._scope)
-            job_cgroup.set_oom_group(self._scope)
-            self._job = job_cgroup.make(self._scope)
+            try:
+                self._job = job_cgroup.make_beside(self._scope)
+            except OSError as exc:
+                raise ChildFailed("scope", exc.errno or 0, f"cannot divide it: {exc}") from exc
             self._tree = Tree(pid_namespace=self._pid_namespace, job=self._job)
         child = start_child(
             self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +94,39 @@ def test_child_ends_its_execution(daemon: Daemon, sandbox: Any) -> None:
     assert (ended["status"], ended["error_code"]) == ("OOM_KILLED", MEMORY)
     assert ended["limit_owner"] == "execution"
     assert ended["stdout"] == ""
+
+
+def has_output(daemon: Daemon, state: str) -> bool:
+    return bool(daemon.ok("GET", state)["stdout_bytes"])
+
+
+WAIT_THEN_BOMB = f"echo up; until [ -e go ]; do sleep 0.05; done; {BOMB}"
+
+
+def test_a_shim_that_cannot_be_spared_lives_to_tell(daemon: Daemon, sandbox: Any) -> None:
+    """Where root lacks CAP_SYS_RESOURCE the OOM killer counts the shim like any other process."""
+    target = f"/v1/sandboxes/{sandbox['id']}"
+    records = daemon.state / "sandboxes" / sandbox["id"] / "executions"
+    for _ in range(5):
+        running = daemon.execute(sandbox["id"], WAIT_THEN_BOMB, limits=SMALL, wait=False)
+        state = f"{target}/executions/{running['id']}"
+        host.until(partial(has_output, daemon, state), 60)
+        start = json.loads((records / running["id"] / "start.json").read_text())
+        Path(f"/proc/{start['pid']}/oom_score_adj").write_text("0")
+        daemon.ok("PUT", f"{target}/files/go", b"")
+        ended = daemon.wait(running)
+        assert (ended["status"], ended["limit_owner"]) == ("OOM_KILLED", "execution")
+        daemon.ok("DELETE", f"{target}/files/go")
+
+
+def test_the_command_is_in_a_cgroup_that_is_killed_whole(daemon: Daemon, sandbox: Any) -> None:
+    running = daemon.execute(sandbox["id"], ["sleep", "1000"], wait=False)
+    scope = host.cgroup(running["unit"])
+    assert (scope / "cgroup.procs").read_text() == ""
+    assert (scope / "cgroup.subtree_control").read_text().split() == ["memory"]
+    groups = {name: (scope / name / "memory.oom.group").read_text() for name in ("shim", "job")}
+    assert groups == {"shim": "0\n", "job": "1\n"}
+    assert len((scope / "shim" / "cgroup.procs").read_text().split()) == 1
 
 
 HOLD = """

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group kill of the OOM killer is kept, also over a scope that ends meanwhile."""
+"""The sub-cgroups of a scope: what is written where, and in which order."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sandboxd.cgroup import job
 
 
-def test_what_systemd_reset_is_set_again(tmp_path: Path) -> None:
-    attribute = tmp_path / "memory.oom.group"
-    for text in ("0\n", "1\n"):
-        attribute.write_text(text)
-        job.keep_oom_group(str(tmp_path))
-        assert attribute.read_text().strip() == "1"
+def test_shim_and_job_are_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, str]] = []
 
+    def write(directory: str, name: str, text: str) -> None:
+        assert Path(directory).is_dir()
+        written.append((f"{Path(directory).relative_to(tmp_path)}/{name}", text))
 
-def test_a_scope_that_ended_is_no_error(tmp_path: Path) -> None:
-    job.keep_oom_group(str(tmp_path))
-    job.keep_oom_group(str(tmp_path / "gone"))
-    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(job, "_write", write)
+    assert job.make_beside(str(tmp_path)) == str(tmp_path / "job")
+    # A controller is handed on only once the scope has no process of its own.
+    assert written == [
+        ("shim/cgroup.procs", "0"),
+        ("./cgroup.subtree_control", "+memory"),
+        ("job/memory.oom.group", "1"),
+    ]
