@@ -33,7 +33,8 @@ _Counters = Mapping[str, int | None]
 class Facts:
     """What the shim saw. `counters` is None where no cgroup of the execution's own exists.
 
-    verdict, supervised: what a supervisor wrote instead, None where it wrote nothing.
+    verdict, supervised: what a supervisor wrote instead, None where it wrote nothing. pids_at_end:
+    how many processes there were at once when they were killed, at least.
     """
 
     reason: str
@@ -49,6 +50,7 @@ class Facts:
     baseline: _Counters = field(default_factory=dict)
     counters: _Counters | None = None
     largest_process_bytes: int | None = None
+    pids_at_end: int | None = None
     io_read_bytes: int | None = None
     io_written_bytes: int | None = None
     verdict: Mapping[str, Any] | None = None
@@ -56,9 +58,16 @@ class Facts:
 
 
 def decide(
-    facts: Facts, *, own_limits: Collection[str], cpu_limit_seconds: float | None
+    facts: Facts,
+    *,
+    own_limits: Collection[str],
+    cpu_limit_seconds: float | None,
+    pids_limit: int | None = None,
 ) -> Outcome:
-    """The one verdict. own_limits: names of the limits the execution itself had asked for."""
+    """The one verdict. own_limits: names of the limits the execution itself had asked for.
+
+    pids_limit: what RLIMIT_NPROC held, None where nothing did.
+    """
     exit_code, signal_number = _exit(facts.wait_status)
 
     def outcome(
@@ -95,7 +104,7 @@ def decide(
         status = ExecutionStatus.CPU_TIME_EXCEEDED
         return outcome(status, ErrorCode.CPU_TIME, whose("cpu_seconds"))
     status = ExecutionStatus.EXITED if signal_number is None else ExecutionStatus.SIGNALED
-    pids_owner = _pids_owner(facts, own_limits)
+    pids_owner = _pids_owner(facts, own_limits, pids_limit)
     if pids_owner is not None:
         return outcome(status, ErrorCode.PIDS, pids_owner)
     return outcome(status, None)
@@ -177,7 +186,7 @@ def _supervised_usage(facts: Facts) -> Usage:
         cpu_system_seconds=facts.cpu_system_seconds,
         cpu_throttled_seconds=seen.get("cpu_throttled_seconds"),
         memory_peak_bytes=_larger(largest, seen.get("memory_peak")),
-        pids_peak=seen.get("pids_peak"),
+        pids_peak=_larger(facts.pids_at_end, seen.get("pids_peak")),
         io_read_bytes=_larger(facts.io_read_bytes, seen.get("io_read")),
         io_written_bytes=_larger(facts.io_written_bytes, seen.get("io_written")),
         oom_kills=seen.get("oom_kills"),
@@ -224,10 +233,17 @@ def _verdict_owner(facts: Facts, reason: str, signal_number: int | None) -> Limi
     return LimitOwner(verdict["owner"])
 
 
-def _pids_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
+def _pids_owner(
+    facts: Facts, own_limits: Collection[str], pids_limit: int | None
+) -> LimitOwner | None:
     counters = facts.counters
     if counters is None:
-        return None
+        # No counter tells of a fork that RLIMIT_NPROC refused. That all which may be were there is
+        # sure; a main process that is alone has forked nobody.
+        at_end = facts.pids_at_end or 0
+        if pids_limit is None or at_end < max(2, pids_limit):
+            return None
+        return LimitOwner.EXECUTION if "pids" in own_limits else LimitOwner.SANDBOX
     if counters.get("pids_max"):
         own = "pids" in own_limits
         if counters.get("sandbox_pids_max") is None:

@@ -5,7 +5,8 @@ command.
 These are the only cgroup files sandboxd writes; systemd does not look below a delegated unit
 (systemd: CGROUP_DELEGATION.md). Limits and counters stay at the scope. Of the controllers memory
 alone is handed on, for memory.oom.group: the OOM killer takes what is in `job` as a whole, and
-never the shim with it, also where the host lets no score be lowered (root without CAP_SYS_RESOURCE).
+never the shim with it, also where the host lets no score be lowered (root without
+CAP_SYS_RESOURCE).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from sandboxd.errors import (
 )
 from sandboxd.levels import HOME_INSIDE
 from sandboxd.model import (
+    EnforcedBy,
     ErrorCode,
     Execution,
     ExecutionStatus,
@@ -289,10 +290,14 @@ class Executions:
 
 def _judge(running: LiveExecution, facts: Facts) -> Outcome:
     """The verdict on an execution that left a record, by the record alone."""
+    execution = running.execution
+    pids = execution.enforcement.get("pids")
+    is_held = pids is not None and pids.by is EnforcedBy.KERNEL
     return decide(
         facts,
-        own_limits=running.execution.own_limits,
-        cpu_limit_seconds=running.execution.limits.cpu_seconds,
+        own_limits=execution.own_limits,
+        cpu_limit_seconds=execution.limits.cpu_seconds,
+        pids_limit=execution.limits.pids if is_held else None,
     )
 
 

@@ -92,6 +92,7 @@ def _facts(record: dict[str, Any]) -> Facts:
         baseline=record["baseline"],
         counters=record["counters"],
         largest_process_bytes=record.get("largest_process"),
+        pids_at_end=record.get("pids_at_end"),
         io_read_bytes=record.get("io_read"),
         io_written_bytes=record.get("io_written"),
         verdict=record.get("verdict"),

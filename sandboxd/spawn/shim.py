@@ -293,6 +293,7 @@ class Shim:
             "finished_at": self._started_at + wall,
             "kill_complete": kill_complete,
             "leftovers_killed": self._tree.killed_count,
+            "pids_at_end": self._tree.at_end,
             "cpu_user_seconds": user,
             "cpu_system_seconds": system,
             "io_read": read,

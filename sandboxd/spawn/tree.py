@@ -20,6 +20,8 @@ from sandboxd.spawn.patience import patiently
 
 _PASS_SECONDS = 0.0005
 _BLOCK_BYTES = 512
+# Of a wait status (WCOREDUMP of wait(2)).
+_CORE_DUMPED = 0x80
 
 
 class Tree:
@@ -34,18 +36,32 @@ class Tree:
         self._killing = False
 
     def reap(self) -> bool:
-        """Collect whoever ended; False when no child is left at all (ECHILD)."""
+        """Collect whoever ended; False when no child is left at all (ECHILD).
+
+        The main process is seen to have ended, but stays until the others are killed: as long as it
+        is a zombie it counts against RLIMIT_NPROC, so that nobody can be forked in its place.
+        """
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return False
-            if pid == 0:
+            if found is None:
                 return True
+            if found.si_pid == self.main_pid and not self._killing:
+                self.main_status = _wait_status(found.si_code, found.si_status)
+                return True
+            pid, status = os.waitpid(found.si_pid, 0)
             if pid == self.main_pid:
                 self.main_status = status
             elif self._killing and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9:
                 self.killed_count += 1
+
+    @property
+    def at_end(self) -> int | None:
+        """How many processes there were at once when they were killed, at least; None where they
+        were not killed at once. To be asked after `kill`."""
+        return self.killed_count + 1 if self._pid_namespace else None
 
     def signal(self, number: int) -> None:
         """Send a signal to every process."""
@@ -99,6 +115,13 @@ class Tree:
             patiently(partial(job_cgroup.thaw, self._job))
         else:
             self.signal(signal.SIGCONT)
+
+
+def _wait_status(code: int, status: int) -> int:
+    """As waitpid(2) has it, of what waitid(2) says."""
+    if code == os.CLD_EXITED:
+        return status << 8
+    return status | (_CORE_DUMPED if code == os.CLD_DUMPED else 0)
 
 
 def children_cpu_seconds() -> tuple[float, float]:

@@ -69,7 +69,23 @@ def test_forks_stop_at_the_limit_of_processes(daemon: Daemon, create: Create) ->
     assert error == "EAGAIN"
     assert 30 <= int(count) <= 40
     assert ran["leftovers_killed"] == int(count)
+    assert (ran["error_code"], ran["limit_owner"]) == ("SANDBOX_PIDS_LIMIT_REACHED", "sandbox")
+    assert ran["usage"]["pids_peak"] == 40
     assert daemon.execute(made["id"], "true & wait; echo fine")["stdout"] == "fine\n"
+
+
+@pytest.mark.usefixtures("requires_root")
+def test_who_stays_below_the_limit_of_processes_is_told_nothing(
+    daemon: Daemon, create: Create
+) -> None:
+    made = create(limits={"pids": 20})
+    ran = daemon.execute(made["id"], "for n in 1 2 3 4 5; do sleep 300 & done; exit 3")
+    assert (ran["exit_code"], ran["error_code"], ran["leftovers_killed"]) == (3, None, 5)
+    # At least: the shell and its children.
+    assert 6 <= ran["usage"]["pids_peak"] <= 20
+    alone = create(limits={"pids": 1})
+    ran = daemon.execute(alone["id"], ["true"])
+    assert (ran["exit_code"], ran["error_code"]) == (0, None)
 
 
 @pytest.mark.usefixtures("requires_root")

@@ -73,3 +73,34 @@ def test_what_nobody_saw_is_none_and_never_zero(seen: Mapping[str, Any] | None) 
     assert (used.cpu_seconds, used.wall_seconds) == (1.5, 2.0)
     assert used.memory_peak_bytes is used.pids_peak is used.oom_kills is None
     assert used.io_read_bytes is used.io_written_bytes is used.cpu_throttled_seconds is None
+
+
+EXITED = replace(FACTS, wait_status=0)
+
+
+@pytest.mark.parametrize(
+    ("at_end", "limit", "own", "owner"),
+    [
+        (20, 20, (), LimitOwner.SANDBOX),
+        (21, 20, (), LimitOwner.SANDBOX),
+        (20, 20, ("pids",), LimitOwner.EXECUTION),
+        (19, 20, (), None),
+        # A program that forks nobody wants no more than itself.
+        (1, 1, (), None),
+        (20, None, (), None),
+        (None, 20, (), None),
+    ],
+)
+def test_a_limit_of_processes_is_told_where_that_is_sure(
+    at_end: int | None, limit: int | None, own: tuple[str, ...], owner: LimitOwner | None
+) -> None:
+    facts = replace(EXITED, pids_at_end=at_end, supervised=SEEN)
+    found = decide(facts, own_limits=own, cpu_limit_seconds=None, pids_limit=limit)
+    code = None if owner is None else ErrorCode.PIDS
+    assert (found.status, found.error_code) == (ExecutionStatus.EXITED, code)
+    assert found.limit_owner is owner
+    assert usage(facts).pids_peak == max(at_end or 0, 3)
+
+
+def test_what_the_shim_counted_is_known_without_a_look() -> None:
+    assert usage(replace(FACTS, pids_at_end=20)).pids_peak == 20

@@ -64,6 +64,7 @@ FACTS = st.builds(
     baseline=st.fixed_dictionaries(dict.fromkeys(COUNTERS[5:8], _few)),
     counters=_counters,
     largest_process_bytes=_few,
+    pids_at_end=_few,
     verdict=_verdicts,
     supervised=_reports,
 )
