@@ -160,8 +160,15 @@ class RlimitScheme:
             raise
 
     async def suspend_sandbox(self, sandbox: Sandbox) -> None:
-        """From now on the supervisor lets nobody go on."""
-        await self._put(replace(self._states[sandbox.id], suspended=True))
+        """From now on the supervisor lets nobody go on. On an error it does."""
+        before = self._states[sandbox.id]
+        try:
+            await self._put(replace(before, suspended=True))
+        except BaseException:
+            # It may have been written, and be followed later.
+            self._states[sandbox.id] = before
+            self._supervisor.write(before)
+            raise
 
     async def resume_sandbox(self, sandbox: Sandbox) -> None:
         """From now on it may again."""
