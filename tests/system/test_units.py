@@ -127,7 +127,7 @@ def traits(pid: int) -> dict[str, str]:
 def test_shims_inherit_nothing_from_the_units(service: Installed, sandbox: Any) -> None:
     running = start(service, sandbox, "echo up; exec sleep 300")
     printed(service, running, b"up")
-    shim = int((host.cgroup(running["unit"]) / "cgroup.procs").read_text().split()[0])
+    shim = int((host.cgroup(running["unit"]) / "shim" / "cgroup.procs").read_text().split()[0])
     init = traits(1)
     assert traits(service.pid("sandboxd-spawner.service")) == init
     assert traits(shim) == init

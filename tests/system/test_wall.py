@@ -66,7 +66,7 @@ def offered(daemon: Daemon, level: str, network: str) -> None:
 
 def tried_in(unit: str | None) -> dict[str, str]:
     """What root gets in a unit's cgroup, or (None) in our own."""
-    directory = "/sys/fs/cgroup" if unit is None else str(host.cgroup(unit))
+    directory = "/sys/fs/cgroup" if unit is None else str(host.cgroup(unit) / "job")
     done = subprocess.run(
         [sys.executable, "-c", _TRY, directory], capture_output=True, text=True, check=True
     )
