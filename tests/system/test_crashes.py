@@ -15,6 +15,7 @@ from tests.contract.probes import python
 from tests.harness import Daemon
 
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
+_LIMIT = Path("/proc/sys/kernel/core_pipe_limit")
 _CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
 # What a hostile program does first: core(5) says that 0 does not keep the host from piping.
 _LOWER = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0));"
@@ -28,16 +29,19 @@ def helper(tmp_path: Path) -> Iterator[Path]:
     script.write_text(f"#!/bin/sh\ncat > /dev/null\nid -u >> {told}\n")
     script.chmod(0o755)
     told.touch()
-    before = _PATTERN.read_text()
+    before = {path: path.read_text() for path in (_PATTERN, _LIMIT)}
     _PATTERN.write_text(f"|{script}\n")
+    # With a limit the kernel waits for the program before anybody sees the end (core(5)).
+    _LIMIT.write_text("16\n")
     try:
         yield told
     finally:
-        _PATTERN.write_text(before)
+        for path, text in before.items():
+            path.write_text(text)
 
 
 def crash_outside() -> None:
-    """The kernel waits for the program before the parent sees the end (core(5))."""
+    """A crash of root's own."""
     subprocess.run(
         [sys.executable, "-c", _CRASH],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
