@@ -74,6 +74,7 @@ _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
 _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
 _Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
+_Hint = Literal["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "NODE_OPTIONS", "GOMEMLIMIT", "GOMAXPROCS"]
 _EtcName = Annotated[str, Field(pattern=r"^[^/\x00]+$")]
 _Addresses = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_addresses)]
 _Networks = Annotated[
@@ -128,6 +129,13 @@ class Config(BaseModel):
     log_arguments: _Flag = False
     log_level: Literal["debug", "info", "warning"] = "info"
     """debug: every request and every start of an execution as well."""
+    runtime_hints: Annotated[tuple[_Hint, ...], BeforeValidator(_paths)] = (
+        "JDK_JAVA_OPTIONS",
+        "NODE_OPTIONS",
+        "GOMEMLIMIT",
+        "GOMAXPROCS",
+    )
+    """Variables that tell runtimes a sandbox's limits, where those cannot read them."""
     max_executions: _Count = 64
     max_sandboxes_per_caller: _Count | None = None
     max_memory_bytes_per_caller: _Bytes | None = None

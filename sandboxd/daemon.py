@@ -340,6 +340,7 @@ class _Daemon:
             cgroup_version=host.hierarchy().value,
             cgroup_detail=chosen.scheme.reason,
             missing=tuple(missing),
+            runtime_hints=self._settings.runtime_hints,
             max_executions=self._settings.max_executions,
             retention_seconds=self._settings.retention_seconds,
             retention_executions=self._settings.retention_executions,

@@ -24,9 +24,6 @@ DEFAULT_MEMORY_BYTES = 2 << 30
 DEFAULT_RESERVE_BYTES = 256 << 20
 # rlimit scheme: less breaks runtimes that reserve address space, such as Node and the JVM.
 DEFAULT_ADDRESS_SPACE_BYTES = 64 << 30
-# Above every range that systemd's UIDS-GIDS page gives to anything.
-DEFAULT_UID_FIRST = 0x70000000
-DEFAULT_UID_COUNT = 65536
 # Of what a host may have of processes and threads together, what is its own.
 _TASKS_KEPT_SHARE = 8
 _TASKS_KEPT_LEAST = 1024
@@ -37,6 +34,10 @@ MAX_TERMINALS = 64
 # Shares of pool / this / k, of at most MAX_TERMINALS each, are never more than the pool together:
 # the sum is less than pool / this * (2 + ln MAX_TERMINALS).
 _TERMINAL_SHARE = 7
+# What systemd's UIDS-GIDS page gives to nobody, up to where useradd begins to give out subordinate
+# ids (login.defs(5)), and LXD its containers'. All fit into tar's ustar format, up to 2,097,151.
+DEFAULT_UID_FIRST = 65536
+DEFAULT_UID_COUNT = 100_000 - DEFAULT_UID_FIRST
 
 
 @dataclass(frozen=True, slots=True)

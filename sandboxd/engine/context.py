@@ -38,6 +38,7 @@ class Settings:
     cgroup_version: str
     cgroup_detail: str
     missing: tuple[str, ...] = ()
+    runtime_hints: tuple[str, ...] = ()
     max_executions: int = 64
     retention_seconds: float = 3600.0
     retention_executions: int = 2000

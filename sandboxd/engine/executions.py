@@ -215,6 +215,7 @@ class Executions:
         undo.push_async_callback(context.workspaces.remove_execution, sandbox.id, execution.id)
         await context.store.save_execution(execution)
         undo.push_async_callback(self._give_up, live, begun)
+        await context.workspaces.follow_host(sandbox)
         shim = await context.launcher.launch(self._launch_request(sandbox, execution, terminals))
         begun.shim = shim
         live.executions[execution.id] = begun
@@ -248,16 +249,18 @@ class Executions:
         )
 
     def _environment(self, sandbox: Sandbox, execution: Execution, home: str) -> Mapping[str, str]:
-        private = self._context.settings.private_mounts or sandbox.has_own_root
+        settings = self._context.settings
+        private = settings.private_mounts or sandbox.has_own_root
+        hints = self._context.scheme.environment(sandbox, execution.limits)
         return {
-            "PATH": _PATH,
+            "PATH": f"{_PATH}:{home}/.local/bin",
             "HOME": home,
             "USER": "sandbox",
             "LOGNAME": "sandbox",
             "LANG": "C.UTF-8",
             "TMPDIR": "/tmp" if private else self._context.workspaces.tmp(sandbox.id),  # noqa: S108
             **({"TERM": _TERMINAL_TYPE} if execution.command.tty is not None else {}),
-            **self._context.scheme.environment(sandbox, execution.limits),
+            **{name: value for name, value in hints.items() if name in settings.runtime_hints},
             **sandbox.env,
             **execution.command.env,
         }

@@ -180,6 +180,7 @@ class Sandboxes:
     async def build_root(self, sandbox: Sandbox) -> None:
         """Make what it has of its own beside its directories, unless it is there."""
         spaces = self._context.workspaces
+        await spaces.follow_host(sandbox)
         await self._context.roots.build(
             sandbox,
             home=spaces.home(sandbox.id),

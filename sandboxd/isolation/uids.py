@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host uids for sandboxes, taken under a host-wide lock so that several daemons never share one.
 
-The default range lies above everything that systemd's UIDS-GIDS page gives to anybody. A claim is
-a file named after the uid in a directory that lives as long as the boot; its text says whose.
+The default range lies between what systemd's UIDS-GIDS page gives to anybody. A claim is a file
+named after the uid in a directory that lives as long as the boot; its text says whose.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sandboxd.pidfd import open_pidfd
 from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
 CLAIMS = "/run/sandboxd-uids"
+_SUBORDINATE = ("/etc/subuid", "/etc/subgid")
 _TRIES = 256
 
 
@@ -81,11 +82,11 @@ class UidRange:
                     os.unlink(path)
 
     def _take(self, sandbox_id: str) -> int:
-        busy = set(process_uids()) | _subordinate_ids()
+        busy, subordinate = process_uids(), _subordinate_ids()
         with self._locked():
             for _ in range(_TRIES):
                 uid = self._first + secrets.randbelow(self._count)
-                if uid in busy or _is_known(uid):
+                if uid in busy or any(uid in ids for ids in subordinate) or _is_known(uid):
                     continue
                 try:
                     self._make_claim(uid, sandbox_id)
@@ -202,14 +203,13 @@ def _is_known(uid: int) -> bool:
     return False
 
 
-def _subordinate_ids() -> set[int]:
-    """Ids that subuid(5) and subgid(5) give to users' namespaces, as far as they are ours."""
-    ids: set[int] = set()
-    for path in ("/etc/subuid", "/etc/subgid"):
+def _subordinate_ids() -> list[range]:
+    """Ids that subuid(5) and subgid(5) give to users' namespaces."""
+    ids = []
+    for path in _SUBORDINATE:
         with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
             for line in file:
                 parts = line.strip().split(":")
                 if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
-                    first = max(int(parts[1]), DEFAULT_UID_FIRST)
-                    ids.update(range(first, min(int(parts[1]) + int(parts[2]), first + (1 << 20))))
+                    ids.append(range(int(parts[1]), int(parts[1]) + int(parts[2])))
     return ids

@@ -103,6 +103,10 @@ class Workspaces(Protocol):
         """/etc/passwd and /etc/group with the sandbox's uid in them: path inside -> file."""
         ...
 
+    async def follow_host(self, sandbox: Sandbox) -> None:
+        """Have them say what the host's say by now, where it has the host's network."""
+        ...
+
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
         """Path of an execution's record directory."""
         ...

@@ -64,9 +64,10 @@ def enforcement() -> Mapping[str, Enforcement]:
 
 def hints(limits: Limits) -> Mapping[str, str]:
     """For runtimes that else size themselves by the host's memory and processors, since no cgroup
-    tells them better. A caller's own settings go before these."""
+    tells them better: all there are, of which a setting chooses. A caller's own go before these."""
     heap_mib = max(16, int(limits.memory_bytes * _HEAP_SHARE) // _MIB)
     return {
+        "JDK_JAVA_OPTIONS": f"-XX:MaxRAM={limits.memory_bytes}",
         "JAVA_TOOL_OPTIONS": f"-XX:MaxRAM={limits.memory_bytes}",
         "NODE_OPTIONS": f"--max-old-space-size={heap_mib}",
         "GOMEMLIMIT": f"{heap_mib}MiB",

@@ -27,6 +27,7 @@ from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.levels import HOME_INSIDE, TMP_INSIDE
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
+from sandboxd.osutil.files import write_all
 from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
@@ -243,6 +244,12 @@ class Directories:
         directory = self._path(sandbox.id)
         return {f"/etc/{name}": os.path.join(directory, name) for name in identity.names(sandbox)}
 
+    async def follow_host(self, sandbox: Sandbox) -> None:
+        """Have its own files of /etc say what the host's say by now, where it has the host's
+        network: they are mounted in its root, so each is written in its place."""
+        if identity.follows_host(sandbox):
+            await asyncio.to_thread(self._follow_host, sandbox)
+
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
         """Path of an execution's record directory."""
         return os.path.join(self._path(sandbox_id), "executions", execution_id)
@@ -323,6 +330,14 @@ class Directories:
     def _path(self, sandbox_id: str) -> str:
         return os.path.join(self._root, sandbox_id)
 
+    def _follow_host(self, sandbox: Sandbox) -> None:
+        for name in identity.OF_HOST_NETWORK:
+            path = os.path.join(self._path(sandbox.id), name)
+            try:
+                _rewrite_identity(path, identity.text(sandbox, name, self.home(sandbox.id)))
+            except OSError as exc:
+                _log.warning("Sandbox %s goes on with an old %s: %s", sandbox.id, name, exc)
+
     def _create(self, sandbox: Sandbox) -> None:
         self._disk.check_floor()
         sandbox_id, uid = sandbox.id, sandbox.uid
@@ -356,8 +371,19 @@ def _names(directory: str) -> list[str]:
 
 def _write_identity(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    with open(fd, "w", encoding="utf-8") as file:
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
+
+
+def _rewrite_identity(path: str, text: str) -> None:
+    """Never empty in between for who reads meanwhile."""
+    data = text.encode(errors="surrogateescape")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with open(fd, "r+b", buffering=0) as file:
+        if file.read() != data:
+            file.seek(0)
+            write_all(fd, data)
+            file.truncate()
 
 
 def _read(path: str, offset: int, size: int) -> bytes:

@@ -6,15 +6,37 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sandboxd.levels import HOME_INSIDE
-from sandboxd.model import Sandbox
+from sandboxd.model import Network, Sandbox
 
 _PASSWD = "sandbox:x:{uid}:{uid}:sandbox:{home}:/bin/sh\n"
 _GROUP = "sandbox:x:{uid}:\n"
+# Debian's base accounts (base-passwd), which every host of it has: files of /usr and of archives
+# belong to them by name. None of the host's own is among them.
+_USERS = (
+    ("root", 0, 0), ("daemon", 1, 1), ("bin", 2, 2), ("sys", 3, 3), ("sync", 4, 65534),
+    ("games", 5, 60), ("man", 6, 12), ("lp", 7, 7), ("mail", 8, 8), ("news", 9, 9),
+    ("uucp", 10, 10), ("proxy", 13, 13), ("www-data", 33, 33), ("backup", 34, 34),
+    ("list", 38, 38), ("irc", 39, 39), ("_apt", 42, 65534), ("nobody", 65534, 65534),
+)  # fmt: skip
+_GROUPS = (
+    ("root", 0), ("daemon", 1), ("bin", 2), ("sys", 3), ("adm", 4), ("tty", 5), ("disk", 6),
+    ("lp", 7), ("mail", 8), ("news", 9), ("uucp", 10), ("man", 12), ("proxy", 13), ("kmem", 15),
+    ("dialout", 20), ("fax", 21), ("voice", 22), ("cdrom", 24), ("floppy", 25), ("tape", 26),
+    ("sudo", 27), ("audio", 29), ("dip", 30), ("www-data", 33), ("backup", 34), ("operator", 37),
+    ("list", 38), ("irc", 39), ("src", 40), ("shadow", 42), ("utmp", 43), ("video", 44),
+    ("sasl", 45), ("plugdev", 46), ("staff", 50), ("games", 60), ("users", 100),
+    ("nogroup", 65534),
+)  # fmt: skip
 _OTHERS = {
-    "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n"
-    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-    "group": "root:x:0:\nnogroup:x:65534:\n",
+    "passwd": "".join(
+        f"{name}:x:{uid}:{gid}:{name}:{'/root' if uid == 0 else '/nonexistent'}:/usr/sbin/nologin\n"
+        for name, uid, gid in _USERS
+    ),
+    "group": "".join(f"{name}:x:{gid}:\n" for name, gid in _GROUPS),
 }
+# With the host's network come its names.
+OF_HOST_NETWORK = ("hosts", "resolv.conf")
+_MAX_NAMES_BYTES = 1 << 20
 _HOSTS = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 _NSSWITCH = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
@@ -29,8 +51,15 @@ def home_inside(sandbox: Sandbox, home: str) -> str:
 
 def names(sandbox: Sandbox) -> tuple[str, ...]:
     """The files' names below /etc."""
-    own = ("hosts", "nsswitch.conf") if sandbox.has_own_root else ()
-    return ("passwd", "group", *own)
+    if not sandbox.has_own_root:
+        return ("passwd", "group")
+    resolver = ("resolv.conf",) if follows_host(sandbox) else ()
+    return ("passwd", "group", "hosts", "nsswitch.conf", *resolver)
+
+
+def follows_host(sandbox: Sandbox) -> bool:
+    """Whether what its OF_HOST_NETWORK say is what the host's say."""
+    return sandbox.has_own_root and sandbox.network is Network.HOST
 
 
 def text(sandbox: Sandbox, name: str, home: str) -> str:
@@ -40,8 +69,9 @@ def text(sandbox: Sandbox, name: str, home: str) -> str:
             line = _PASSWD.format(uid=sandbox.uid, home=home_inside(sandbox, home))
         case "group":
             line = _GROUP.format(uid=sandbox.uid)
-        case "hosts":
-            return _HOSTS
+        case "hosts" | "resolv.conf":
+            own = _HOSTS if name == "hosts" else ""
+            return _of_host(name, own) if follows_host(sandbox) else own
         case _:
             return _NSSWITCH
     if sandbox.has_own_root:
@@ -49,3 +79,11 @@ def text(sandbox: Sandbox, name: str, home: str) -> str:
     with suppress(FileNotFoundError), open(f"/etc/{name}", encoding="utf-8") as file:
         line += file.read()
     return line
+
+
+def _of_host(name: str, otherwise: str) -> str:
+    try:
+        with open(f"/etc/{name}", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_MAX_NAMES_BYTES)
+    except FileNotFoundError:
+        return otherwise

@@ -96,7 +96,7 @@ def test_the_execution_s_environment_comes_over_the_sandbox_s(
 
 
 # For runtimes, which see no cgroup's limits at any level.
-HINTS = {"JAVA_TOOL_OPTIONS", "NODE_OPTIONS", "GOMEMLIMIT", "GOMAXPROCS"}
+HINTS = {"JDK_JAVA_OPTIONS", "NODE_OPTIONS", "GOMEMLIMIT", "GOMAXPROCS"}
 
 
 def test_the_server_s_own_environment_stays_outside(daemon: Daemon, sandbox: Any) -> None:

@@ -59,6 +59,28 @@ def test_every_sandbox_has_a_uid_of_its_own(daemon: Daemon, create: Create) -> N
 
 
 @needs_root
+def test_its_uid_fits_into_archives_of_the_old_form(daemon: Daemon, sandbox: Any) -> None:
+    script = (
+        "echo x > f && tar --format=ustar -cf a.tar f && tar --numeric-owner -tvf a.tar && id -u"
+    )
+    ran = daemon.execute(sandbox["id"], script)
+    assert ran["exit_code"] == 0, ran["stderr"]
+    listed, uid = ran["stdout"].splitlines()
+    assert listed.split()[1] == f"{uid}/{uid}"
+
+
+def test_what_a_user_installs_is_found_after_what_the_system_has(
+    daemon: Daemon, sandbox: Any
+) -> None:
+    script = """mkdir -p ~/.local/bin && cd ~/.local/bin && for name in mine true; do
+        printf '#!/bin/sh\\necho "of $0"\\n' > $name && chmod +x $name; done"""
+    assert daemon.execute(sandbox["id"], script)["exit_code"] == 0
+    ran = daemon.execute(sandbox["id"], ["mine"])
+    assert ran["stdout"].endswith("/.local/bin/mine\n")
+    assert daemon.execute(sandbox["id"], ["true"])["stdout"] == ""
+
+
+@needs_root
 def test_its_uid_has_a_passwd_entry(daemon: Daemon, sandbox: Any) -> None:
     code = "import os, pwd; print(pwd.getpwuid(os.getuid()).pw_dir == os.environ['HOME'])"
     assert daemon.execute(sandbox["id"], python(code))["stdout"] == "True\n"

@@ -85,6 +85,13 @@ def test_a_jvm_sizes_its_heap_by_the_sandbox(daemon: Daemon, half_gib: Any) -> N
     assert int(ran["stdout"]) <= 512 << 20
 
 
+def test_javac_says_nothing_of_its_own(daemon: Daemon, half_gib: Any) -> None:
+    write(daemon, half_gib, "Size.java", HEAP_SIZE)
+    javac = program("javac")
+    ran = daemon.execute(half_gib["id"], [javac, "Size.java"], timeout_seconds=50)
+    assert (ran["exit_code"], ran["stdout"], ran["stderr"]) == (0, "", "")
+
+
 def test_node_fetches_and_has_web_assembly(daemon: Daemon, half_gib: Any) -> None:
     node = program("node")
     ran = daemon.execute(half_gib["id"], [node, "-e", FETCH], timeout_seconds=50)
@@ -151,6 +158,7 @@ if __name__ == "__main__":
 NEEDS = {
     "test_a_jvm_s_heap_bomb_is_an_oom_kill": "java",
     "test_a_jvm_sizes_its_heap_by_the_sandbox": "java",
+    "test_javac_says_nothing_of_its_own": "javac",
     "test_node_fetches_and_has_web_assembly": "node",
     "test_a_node_bomb_does_not_end_well": "node",
     "test_go_builds": "go",

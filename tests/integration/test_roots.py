@@ -281,6 +281,47 @@ def test_a_root_follows_what_the_host_installs_and_removes(daemon: Daemon, packa
     assert said(daemon, made, look).split() == ["new", "new", "none", *"----"]
 
 
+def test_the_hosts_names_are_followed_with_its_network(tmp_path: Path) -> None:
+    etc = tmp_path / "etc"
+    subprocess.run(["cp", "-a", "/etc", str(etc)], check=True)
+    for path in (etc / "resolv.conf", etc / "hosts"):
+        path.unlink(missing_ok=True)
+        path.write_text("# first\n")
+    # On one processor, as above.
+    prefix = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))),
+              "unshare", "--mount", "--propagation", "private",
+              "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc)]  # fmt: skip
+    daemon = Daemon(**MEMORY)
+    try:
+        daemon.start(prefix=prefix)
+        made, apart = daemon.create(network="host"), daemon.create(network="loopback")
+        look = "cat /etc/resolv.conf /etc/hosts"
+        assert said(daemon, made, look).split("\n") == ["# first"] * 2
+        running = start(daemon, made, f"read x; {look}", stdin_open=True)
+        for name in ("resolv.conf", "hosts"):
+            (etc / "new").write_text(f"# then {name}\n")
+            (etc / "new").rename(etc / name)
+        assert said(daemon, made, look).split("\n") == ["# then resolv.conf", "# then hosts"]
+        target = f"/v1/sandboxes/{made['id']}/executions/{running['id']}/stdin"
+        assert daemon.request("POST", target, b"x\n").status < 300
+        assert "then" in daemon.wait(running)["stdout"]
+        hosts = said(daemon, apart, "ls /etc/resolv.conf || cat /etc/hosts")
+        assert "localhost sandbox" in hosts
+    finally:
+        daemon.close()
+
+
+def test_hints_are_the_admins_choice() -> None:
+    names = "JDK_JAVA_OPTIONS|JAVA_TOOL_OPTIONS|NODE_OPTIONS|GOMEMLIMIT|GOMAXPROCS"
+    for chosen in ("JAVA_TOOL_OPTIONS,GOMAXPROCS", ","):
+        with running_daemon(SANDBOX_RUNTIME_HINTS=chosen, **MEMORY) as daemon:
+            shown = said(daemon, daemon.create(), f"env | grep -E '^({names})=' | sort || true")
+        given = [line.partition("=")[0] for line in shown.splitlines()]
+        assert given == ([] if chosen == "," else ["GOMAXPROCS", "JAVA_TOOL_OPTIONS"])
+    with unstarted() as other:
+        assert "runtime_hints" in refusal(other, SANDBOX_RUNTIME_HINTS="PYTHONPATH")
+
+
 def test_processors_are_listed(daemon: Daemon) -> None:
     online = Path("/sys/devices/system/cpu/online").read_text().strip()
     made = daemon.create()

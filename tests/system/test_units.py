@@ -106,7 +106,7 @@ def test_files_and_io_limits_work_behind_the_daemon_s_walls(
     assert service.request("GET", path).body == b"x" * MIB
     ran = service.execute(sandbox["id"], ["stat", "-c", "%u %s", "new/data"])
     uid, size = ran["stdout"].split()
-    assert (int(uid) >= 1879048192, int(size)) == (True, MIB)
+    assert (int(uid) in range(65536, 100_000), int(size)) == (True, MIB)
     told = service.ok("GET", "/v1/host")
     assert told["missing"] == []
     assert sandbox["enforcement"]["io_read_bytes_per_second"]["by"] == "kernel"

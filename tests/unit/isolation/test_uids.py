@@ -12,6 +12,7 @@ import pytest
 from sandboxd.errors import CapacityExceeded, HostDiskFull
 from sandboxd.isolation import uids as module
 from sandboxd.isolation.uids import UidRange, kill_processes, process_uids
+from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
 FIRST = 0x70000000
 
@@ -69,6 +70,35 @@ async def test_an_accounts_uid_is_not_taken(tmp_path: Path) -> None:
     uids = UidRange("one", first=65534, count=1, claims=str(tmp_path))
     with pytest.raises(CapacityExceeded):
         await uids.take("abcdefghijkl")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_subordinate_id_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    files = (tmp_path / "subuid", tmp_path / "subgid")
+    files[which].write_text(f"root:1000000:1000000000\nsomebody:{FIRST}:3\nodd line\n")
+    monkeypatch.setattr(module, "_SUBORDINATE", tuple(map(str, files)))
+    uids = UidRange("one", first=FIRST, count=4, claims=str(tmp_path / "claims"))
+    assert await uids.take("abcdefghijkl") == FIRST + 3
+    with pytest.raises(CapacityExceeded):
+        await uids.take("mnopqrstuvwx")
+
+
+def test_the_default_range_is_nobody_elses_and_fits_ustar() -> None:
+    taken = range(DEFAULT_UID_FIRST, DEFAULT_UID_FIRST + DEFAULT_UID_COUNT)
+    # systemd's UIDS-GIDS: accounts, dynamic users, the 16-bit -1; containers. login.defs(5).
+    assert all(uid not in taken for uid in (60577, 61184, 65519, 65534, 65535, 524288, 1879048191))
+    assert taken[-1] < 100_000
+    assert taken[-1] <= 0o7777777
+
+
+async def test_a_uid_of_an_earlier_range_is_held_by_who_has_it(tmp_path: Path) -> None:
+    uids = UidRange("one", first=FIRST, count=1, claims=str(tmp_path))
+    await uids.reclaim(12345678, "abcdefghijkl")
+    await uids.discard_unknown(["abcdefghijkl"])
+    assert (tmp_path / "12345678").read_text() == "one abcdefghijkl\n"
+    assert await uids.give_back(12345678)
 
 
 async def test_a_reclaimed_uid_is_held(tmp_path: Path) -> None:

@@ -6,14 +6,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandboxd.errors import InternalError
+from sandboxd.model import Isolation, Network
 from sandboxd.turns import Turn
+from sandboxd.workspace import identity
 from sandboxd.workspace.directories import Directories
 from sandboxd.workspace.removal import remove_tree
+from tests.unit.values import a_sandbox
 
 SMALL, LARGE = 20, 2000
 
@@ -89,6 +93,30 @@ def test_a_large_tree_is_given_to_a_helper(
         assert helper.left == []
     else:
         assert len(helper.left) == 1
+
+
+def test_names_of_the_host_are_rewritten_in_their_place(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = {"hosts": "long names " * 9, "resolv.conf": "nameserver 192.0.2.1\n"}
+    monkeypatch.setattr(identity, "text", lambda sandbox, name, home: said[name])
+    box = replace(a_sandbox(), isolation=Isolation.STANDARD, network=Network.HOST)
+    place = Path(directories.home(box.id)).parent
+    place.mkdir()
+    (place / "hosts").write_text("mounted")
+    (place / "hosts").chmod(0o644)
+    with (place / "hosts").open() as mounted:
+        for said["hosts"] in ("long names " * 9, "short", "short"):
+            asyncio.run(directories.follow_host(box))
+            mounted.seek(0)
+            assert mounted.read() == said["hosts"]
+    assert (place / "resolv.conf").read_text() == said["resolv.conf"]
+    (place / "hosts").unlink()
+    asyncio.run(directories.follow_host(replace(box, network=Network.LOOPBACK)))
+    assert not (place / "hosts").exists()
+    (place / "hosts").mkdir()
+    asyncio.run(directories.follow_host(box))
+    assert "goes on with an old hosts: Is a directory" in caplog.text.replace("[Errno 21] ", "")
 
 
 def test_without_a_helper_a_thread_does_it_all(directories: Directories) -> None:

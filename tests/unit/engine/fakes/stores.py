@@ -90,6 +90,9 @@ class FakeWorkspaces:
     def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
         return {}
 
+    async def follow_host(self, sandbox: Sandbox) -> None:
+        self._world.call("follow_host")
+
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
         return f"/records/{execution_id}"
 
