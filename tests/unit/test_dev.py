@@ -286,12 +286,22 @@ class TestChoice:
 
 # What every Debian has: its essential packages and those that apt and Python need.
 ESSENTIAL = {
-    *("bash", "dpkg", "du", "ldd", "python3", "sh", "sleep", "yes"),
+    *("bash", "cp", "dpkg", "du", "ldd", "python3", "sh", "sleep", "yes"),
     *("losetup", "prlimit", "setarch", "setpriv", "umount", "unshare"),
 }
 # Too large to be installed for a few tests each, which are skipped without them; or no program of a
 # host without systemd or another user.
-SKIPPED_WITHOUT = {"gcc", "go", "java", "node", "rustc", "sudo", "systemctl", "systemd-run"}
+SKIPPED_WITHOUT = {
+    "gcc",
+    "go",
+    "java",
+    "javac",
+    "node",
+    "rustc",
+    "sudo",
+    "systemctl",
+    "systemd-run",
+}
 
 
 class TestPrograms:
