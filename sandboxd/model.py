@@ -320,6 +320,8 @@ class Sandbox:
     used_monotonic: float = 0.0
     released_monotonic: float = 0.0
     idle_timeout_seconds: float | None = None
+    # Whether the timeout of its executions was asked for, and is not the server's default.
+    names_timeout: bool = False
     is_one_shot: bool = False
     # Why it is released: its executions are ended for that, by the next daemon as well.
     release_code: ErrorCode | None = None

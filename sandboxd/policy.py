@@ -22,6 +22,8 @@ from sandboxd.quantity import format_bytes
 MIN_MEMORY_BYTES = 4 << 20
 DEFAULT_MEMORY_BYTES = 2 << 30
 DEFAULT_RESERVE_BYTES = 256 << 20
+# Where no setting bounds it.
+_LONGEST_SECONDS = 366 * 86400.0
 # rlimit scheme: less breaks runtimes that reserve address space, such as Node and the JVM.
 DEFAULT_ADDRESS_SPACE_BYTES = 64 << 30
 # Of what a host may have of processes and threads together, what is its own.
@@ -67,8 +69,13 @@ class LimitPolicy:
         most = self.maxima.get("file_size_bytes", asked.disk_bytes)
         return replace(changed, file_size_bytes=int(min(asked.disk_bytes, most)))
 
-    def for_execution(self, sandbox: Limits, asked: LimitChanges) -> Limits:
-        """The sandbox's limits with what was asked for, at most the sandbox's own."""
+    def for_execution(
+        self, sandbox: Limits, asked: LimitChanges, *, at_leisure: bool = False
+    ) -> Limits:
+        """The sandbox's limits with what was asked for, at most the sandbox's own.
+
+        at_leisure: a person works in it, and nobody named a timeout: the longest there is.
+        """
         self._check_bounds(asked)
         if asked.disk_bytes is not None:
             raise InvalidRequest.field("limits.disk_bytes", "belongs to the sandbox")
@@ -76,6 +83,9 @@ class LimitPolicy:
             value, bound = getattr(asked, name), getattr(sandbox, name)
             if value is not None and value > bound:
                 raise _too_large(name, value, bound, "the sandbox's own limit")
+        if at_leisure and asked.timeout_seconds is None:
+            longest = self.maxima.get("timeout_seconds", _LONGEST_SECONDS)
+            sandbox = replace(sandbox, timeout_seconds=max(sandbox.timeout_seconds, longest))
         return sandbox.with_changes(asked)
 
     def _check_bounds(self, asked: LimitChanges) -> None:

@@ -192,7 +192,11 @@ class Executions:
 
     def _new(self, sandbox: Sandbox, request: ExecutionRequest) -> Execution:
         context = self._context
-        limits = context.settings.policy.for_execution(sandbox.limits, request.limits)
+        limits = context.settings.policy.for_execution(
+            sandbox.limits,
+            request.limits,
+            at_leisure=request.command.tty is not None and not sandbox.names_timeout,
+        )
         execution_id = new_id()
         return Execution(
             id=execution_id,

@@ -97,6 +97,7 @@ class Sandboxes:
             _check_not_released(sandbox)
             if asked.as_dict():
                 await self._change_limits(live, asked, force=force)
+                sandbox.names_timeout |= asked.timeout_seconds is not None
             if metadata is not None:
                 sandbox.metadata = dict(metadata)
             if lifetime_seconds is not None:
@@ -214,6 +215,7 @@ class Sandboxes:
             unit=context.scheme.sandbox_unit(sandbox_id),
             used_monotonic=context.clock.monotonic(),
             idle_timeout_seconds=request.idle_timeout_seconds,
+            names_timeout=request.limits.timeout_seconds is not None,
             request_id=None if request.origin is None else request.origin.request_id,
         )
         if request.lifetime_seconds is not None:

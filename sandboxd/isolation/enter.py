@@ -13,7 +13,7 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from sandboxd.isolation import layers, linux, mounts, seccomp
+from sandboxd.isolation import interpreter, layers, linux, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
@@ -26,12 +26,14 @@ os.get_exec_path({})
 
 
 class EnterFailed(Exception):
-    """Raised when a step failed: `step` and `errno`."""
+    """Raised when a step failed: `step` and `errno`; `interpreter`: what a program that is there
+    names as such, where the exec of it failed."""
 
-    def __init__(self, step: str, errno: int, text: str) -> None:
+    def __init__(self, step: str, errno: int, text: str, interpreter: str | None = None) -> None:
         super().__init__(f"{step}: {text}")
         self.step = step
         self.errno = errno
+        self.interpreter = interpreter
 
 
 def enter_and_exec(
@@ -82,7 +84,10 @@ def enter_and_exec(
         step = "exec"
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
     except OSError as exc:
-        raise EnterFailed(step, exc.errno or 0, exc.strerror or str(exc)) from exc
+        needed = None
+        if step == "exec" and isinstance(exc, FileNotFoundError | PermissionError):
+            needed = interpreter.needed_by(spec["argv"][0], spec["env"])
+        raise EnterFailed(step, exc.errno or 0, exc.strerror or str(exc), needed) from exc
 
 
 def raise_oom_score() -> None:

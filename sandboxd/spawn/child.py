@@ -22,11 +22,12 @@ _EXEC_SECONDS = 60.0
 class ChildFailed(Exception):
     """Raised when the command could not be started; the child is gone."""
 
-    def __init__(self, step: str, errno: int, text: str) -> None:
+    def __init__(self, step: str, errno: int, text: str, interpreter: str | None = None) -> None:
         super().__init__(f"{step}: {text}")
         self.step = step
         self.errno = errno
         self.text = text
+        self.interpreter = interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,9 @@ def _terminal_ends() -> tuple[_Ends, _Ends]:
 
 
 def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) -> NoReturn:
-    failure = {"step": "internal", "errno": 0, "text": "the child ended before exec"}
+    failure: dict[str, Any] = {
+        "step": "internal", "errno": 0, "text": "the child ended before exec", "interpreter": None,
+    }  # fmt: skip
     try:
         if job is not None:
             job_cgroup.join(job)
@@ -115,7 +118,8 @@ def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) ->
             spec, _above_stdio(ends.stdio), terminal=ends.channel, keep_fd=error_fd
         )
     except enter.EnterFailed as exc:
-        failure = {"step": exc.step, "errno": exc.errno, "text": str(exc)}
+        failure |= {"step": exc.step, "errno": exc.errno, "text": str(exc),
+                    "interpreter": exc.interpreter}  # fmt: skip
     except BaseException as exc:
         failure["text"] = f"{type(exc).__name__}: {exc}"
     finally:
@@ -147,4 +151,4 @@ def _await_exec(pid: int, error_fd: int) -> None:
         raise ChildFailed("exec", 0, f"the exec did not happen within {_EXEC_SECONDS:g} seconds")
     os.waitpid(pid, 0)
     failure = json.loads(answer)
-    raise ChildFailed(failure["step"], failure["errno"], failure["text"])
+    raise ChildFailed(failure["step"], failure["errno"], failure["text"], failure["interpreter"])

@@ -13,10 +13,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from sandboxd.errors import ExecutionFinished, ExecutionNotStarted, OperationTimedOut, SchemeError
+from sandboxd.errors import ExecutionFinished, OperationTimedOut, SchemeError
 from sandboxd.model import ErrorCode
 from sandboxd.outcome import Facts
 from sandboxd.spawn import reports
+from sandboxd.spawn.failures import not_started
 from sandboxd.spawn.inputs import InputPipe
 from sandboxd.spawn.packets import Packets
 
@@ -28,11 +29,6 @@ _EXIT_SECONDS = 10.0
 _GREETING_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
 
-_STEP_TEXT = {
-    "exec": "cannot execute {}",
-    "cwd": "cannot enter the working directory {}",
-}
-_SHOWN_CHARACTERS = 256
 _Answer = tuple[dict[str, Any], list[int]]
 
 
@@ -82,14 +78,7 @@ class ShimLink:
         if event is None:
             raise SchemeError("cannot start the execution: its shim ended before the command ran")
         if event["event"] == "failed":
-            step, number = str(event["step"]), int(event["errno"])
-            cause = os.strerror(number) if number else str(event["text"])
-            subject = repr(self.subjects.get(step, "")[:_SHOWN_CHARACTERS])
-            what = _STEP_TEXT.get(step, f"cannot set up the command ({step})").format(subject)
-            raise ExecutionNotStarted(
-                f"{what}: {cause}",
-                details={"step": step, "errno": number, "cause": cause, "text": event["text"]},
-            )
+            raise not_started(event, self.subjects)
         return datetime.fromtimestamp(event["at"], UTC)
 
     async def started(self) -> datetime | None:

@@ -98,7 +98,7 @@ class Shim:
             self._begin()
         except ChildFailed as exc:
             self._control.send({"event": "failed", "step": exc.step, "errno": exc.errno,
-                                "text": exc.text})  # fmt: skip
+                                "text": exc.text, "interpreter": exc.interpreter})  # fmt: skip
             return
         self._control.greeting = {"event": "started", "at": self._started_at}
         self._control.send(self._control.greeting)

@@ -32,6 +32,9 @@ def test_a_command_that_is_not_there(daemon: Daemon, sandbox: Any, argv: list[st
     error = not_started(daemon, sandbox, argv=argv)
     assert argv[0] in error["message"]
     assert error["details"]["errno"] == errno.ENOENT
+    assert "interpreter" not in error["details"]
+    for word in ("home is empty", "sandboxctl cp", "-i", "sh -c"):
+        assert word in error["hint"]
     not_started(daemon, sandbox, argv=argv, wait=False)
 
 
@@ -45,12 +48,43 @@ def test_a_file_that_is_not_executable(daemon: Daemon, sandbox: Any, path: str) 
 
 def test_a_script_with_crlf_lines(daemon: Daemon, sandbox: Any) -> None:
     put(daemon, sandbox, "crlf", "#!/bin/sh\r\necho hi\r\n", "0755")
-    not_started(daemon, sandbox, argv=["./crlf"])
+    error = not_started(daemon, sandbox, argv=["./crlf"])
+    assert "'/bin/sh\\r'" in error["message"]
+    assert "CR LF" in error["hint"]
 
 
 def test_a_script_of_a_missing_interpreter(daemon: Daemon, sandbox: Any) -> None:
-    put(daemon, sandbox, "lost", "#!/no/such/interpreter\n", "0755")
-    not_started(daemon, sandbox, argv=["./lost"])
+    put(daemon, sandbox, "lost", "#!/no/such/interpreter -x\n", "0755")
+    home = daemon.execute(sandbox["id"], ["pwd"])["stdout"].strip()
+    for argv, env in ((["./lost"], {}), (["lost"], {"PATH": f"/bin:{home}"})):
+        error = not_started(daemon, sandbox, argv=argv, env=env)
+        assert "for want of its interpreter, '/no/such/interpreter'" in error["message"]
+        assert error["details"]["interpreter"] == "/no/such/interpreter"
+        assert "the program is there" in error["hint"]
+
+
+def test_an_interpreter_that_may_not_be_executed(daemon: Daemon, sandbox: Any) -> None:
+    put(daemon, sandbox, "lost", "#!/etc/passwd\n", "0755")
+    error = not_started(daemon, sandbox, argv=["./lost"])
+    assert (error["details"]["interpreter"], error["details"]["errno"]) == (
+        "/etc/passwd", errno.EACCES,
+    )  # fmt: skip
+
+
+def test_a_script_that_would_write_to_who_reads_the_error(daemon: Daemon, sandbox: Any) -> None:
+    put(daemon, sandbox, "odd", "#!/\x1b[2J\x07" + "x" * 200 + "\n", "0755")
+    error = not_started(daemon, sandbox, argv=["./odd"])
+    assert "\x1b" not in error["message"]
+    assert len(error["details"]["interpreter"]) <= 128
+
+
+def test_a_program_of_another_c_library(daemon: Daemon, sandbox: Any) -> None:
+    script = "cp /bin/true other && sed -i 's#/lib\\(64\\)\\?/ld-#/lib\\1/xx-#' other"
+    assert daemon.execute(sandbox["id"], script)["exit_code"] == 0
+    error = not_started(daemon, sandbox, argv=["./other"])
+    assert (error["details"]["errno"], error["details"]["interpreter"]) == (
+        errno.ENOENT, "the loader of its ELF header",
+    )  # fmt: skip
 
 
 def test_a_file_of_no_known_format(daemon: Daemon, sandbox: Any) -> None:

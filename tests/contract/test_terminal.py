@@ -68,6 +68,22 @@ def test_it_is_the_same_at_every_level(daemon: Daemon, create: Any, level: str) 
     assert ended["stdout"] == "/dev/pts/0\r\n31 117\r\nx\r\n"
 
 
+def test_a_persons_shell_has_the_longest_time_unless_somebody_named_one(
+    daemon: Daemon, create: Any
+) -> None:
+    def timeout(sandbox: Any, **body: Any) -> float:
+        running = terminal(daemon, sandbox, "true", **body)
+        return float(daemon.wait(running)["limits"]["timeout_seconds"])
+
+    unnamed, named = create(), create(limits={"timeout_seconds": 300})
+    assert timeout(unnamed) == 7 * 86400
+    assert timeout(unnamed, timeout_seconds=40) == 40
+    assert timeout(named) == 300
+    assert daemon.execute(unnamed["id"], "true")["limits"]["timeout_seconds"] == 300
+    daemon.ok("PATCH", f"/v1/sandboxes/{unnamed['id']}", {"limits": {"timeout_seconds": 301}})
+    assert timeout(unnamed) == 301
+
+
 def test_both_streams_are_one_in_order(daemon: Daemon, sandbox: Any) -> None:
     ended = daemon.wait(terminal(daemon, sandbox, "for n in 1 2 3; do echo $n; echo e$n >&2; done"))
     assert ended["stdout"] == "1\r\ne1\r\n2\r\ne2\r\n3\r\ne3\r\n"

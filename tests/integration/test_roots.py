@@ -238,6 +238,24 @@ def test_a_programs_configuration_is_read_and_what_root_alone_may_read_is_not(
     assert (ran["stdout"], "Permission denied" in ran["stderr"]) == ("", True)
 
 
+def test_what_programs_of_usr_have_below_var_lib_is_read(daemon: Daemon) -> None:
+    program, state = Path("/var/lib/aspell"), Path("/var/lib/sandboxd-test-state")
+    was_there = program.exists()
+    data = program / f"sandboxd-test-{os.getpid()}"
+    try:
+        program.mkdir(exist_ok=True)
+        data.write_text("words\n")
+        state.mkdir()
+        made = daemon.create()
+        assert said(daemon, made, f"cat {data}") == "words"
+        assert state.name not in said(daemon, made, "ls /var/lib").split()
+    finally:
+        data.unlink(missing_ok=True)
+        state.rmdir()
+        if not was_there:
+            program.rmdir()
+
+
 def test_nothing_below_etc_names_the_host(daemon: Daemon) -> None:
     made = daemon.create()
     inside = set(said(daemon, made, "ls -A /etc").split())

@@ -53,6 +53,14 @@ def test_memory_below_the_shims_own_need_is_refused() -> None:
 
 def test_an_execution_gets_at_most_its_sandbox() -> None:
     own = POLICY.for_execution(LIMITS, LimitChanges(cpus=1.0, timeout_seconds=1e4))
+    assert POLICY.for_execution(
+        LIMITS, LimitChanges(timeout_seconds=7), at_leisure=True
+    ) == replace(LIMITS, timeout_seconds=7)
+    bounded = LimitPolicy(LIMITS, {"timeout_seconds": 86400.0})
+    shell = bounded.for_execution(LIMITS, LimitChanges(cpus=1.0), at_leisure=True)
+    assert shell == replace(LIMITS, cpus=1.0, timeout_seconds=86400.0)
+    shell = LimitPolicy(LIMITS, {}).for_execution(LIMITS, LimitChanges(), at_leisure=True)
+    assert shell.timeout_seconds > 86400 * 365
     assert (own.cpus, own.timeout_seconds, own.pids) == (1.0, 1e4, LIMITS.pids)
     with pytest.raises(LimitTooLarge, match="sandbox's own limit"):
         POLICY.for_execution(LIMITS, LimitChanges(cpus=2.1))
