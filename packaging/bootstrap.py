@@ -138,6 +138,13 @@ def apt_install(packages: list[str]) -> bool:
     return succeeded
 
 
+def install_cpython_tests() -> None:
+    """Give Debian's own Python, as root, the tests that CPython is released with."""
+    version = Path("/usr/bin/python3").resolve().name.removeprefix("python")
+    if may_install_packages() and not Path(f"/usr/lib/python{version}/test/test_os.py").exists():
+        apt_install([f"libpython{version}-testsuite"])
+
+
 def last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1] if lines else "no output"

@@ -20,7 +20,12 @@ from typing import Any, NoReturn
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-FOLDER_MARKERS = {"system": "system", "packaging": "packaging", "benchmarks": "benchmark"}
+FOLDER_MARKERS = {
+    "system": "system",
+    "packaging": "packaging",
+    "benchmarks": "benchmark",
+    "soak": "soak",
+}
 # An id of no passwd file; root may give files to it, nobody else may.
 ANOTHER_UID = 1879113727
 # What a scope is asked for, and where and how the kernel shows that it got it.

@@ -411,6 +411,7 @@ class TestCommands:
         monkeypatch.setattr(dev.os, "geteuid", lambda: 0 if is_root else 1000)
         monkeypatch.setattr(dev.subprocess, "run", run)
         monkeypatch.setattr(dev, "build_package", lambda arguments: None)
+        monkeypatch.setattr(bootstrap, "install_cpython_tests", lambda: None)
         assert dev.main("soak", []) == 1
         argv, environment = ran[1]
         assert (argv[-1] == "tests/packaging/test_minimal_roots.py") == is_root
