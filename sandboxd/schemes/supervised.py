@@ -23,6 +23,7 @@ class Powers:
     has_own_uids: bool
     reads_io: bool = False
     sees_shared: bool = False
+    sees_mapped: bool = False
     measures_exactly: bool = False
     changes_rlimits: bool = False
     scheduling: str = "normal"
@@ -36,6 +37,7 @@ class Powers:
             has_own_uids=has_own_uids,
             reads_io=answer["reads_io"],
             sees_shared=answer["sees_shared"],
+            sees_mapped=answer.get("sees_mapped", False),
             measures_exactly=answer["measures_exactly"],
             changes_rlimits=answer["changes_rlimits"],
             scheduling=answer["scheduling"],
@@ -85,9 +87,14 @@ def _memory_detail(powers: Powers) -> str:
     if powers.measures_exactly:
         text = "the sum of resident sets, of proportional sets near the limit"
     else:
-        text = "the sum of resident sets, shared pages count for each process: no CAP_SYS_PTRACE"
+        text = (
+            "advisory: near the limit the sum of what each process has for certain of its own, "
+            "without what a fork had when it was first seen: no CAP_SYS_PTRACE"
+        )
     if powers.sees_shared:
         text += ", with /dev/shm, memfds and System V segments"
+        if not powers.sees_mapped:
+            text += ", mapped ones as far as they are resident or open"
     else:
         text += ", without /dev/shm and memfds: no CAP_SYS_PTRACE or CAP_SYS_ADMIN"
     return text + _late(powers)

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
 from sandboxd.evidence import USAGE_FILE, VERDICT_FILE, read_json, write_json
+from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.group import Group
 from sandboxd.supervisor.host import Abilities
 from sandboxd.supervisor.memory import MemoryGauge
 from sandboxd.supervisor.process import Process
-from sandboxd.supervisor.shared import SharedFiles, memfds
+from sandboxd.supervisor.shared import SharedFiles
 from sandboxd.supervisor.state import Entry
 from sandboxd.supervisor.throttle import Gains, Throttle
 
@@ -25,13 +27,12 @@ class Execution(Group):
     """A group with a shim, limits of its own and a record directory."""
 
     def __init__(self, entry: Entry, abilities: Abilities, now: float) -> None:
-        super().__init__(reads_io=abilities.reads_io)
+        super().__init__(reads_io=abilities.reads_io, measures_exactly=abilities.measures_exactly)
         self.entry = entry
         self.began = now
         self.verdict: dict[str, Any] | None = None
         self.stopped = False
         self.memory_bytes = 0
-        self.memfds: dict[int, int] = {}
         self._segment_bytes = 0
         self._abilities = abilities
         self._shared: SharedFiles | None = None
@@ -56,6 +57,11 @@ class Execution(Group):
     def is_condemned(self) -> bool:
         """Whether it is being killed."""
         return self.verdict is not None
+
+    @property
+    def must_be_judged(self) -> bool:
+        """Whether something is owed or about to end, though none of its processes ran."""
+        return self.stopped or self.is_condemned or not self.members
 
     @property
     def mounted(self) -> tuple[int, int]:
@@ -113,12 +119,11 @@ class Execution(Group):
             with suppress(OSError):
                 self._shared = SharedFiles(process.pid, uid)
 
-    def scan(self, memfd_device: int) -> None:
-        """Look for memory in files that only descriptors lead to."""
-        if self._abilities.sees_shared:
-            with suppress(PermissionError):
-                self.memfds = memfds(list(self.members), memfd_device)
-            self._segment_bytes = 0 if self._shared is None else self._shared.other_bytes()
+    def scan(self, walker: Walker, now: float) -> Generator[None, None, None]:
+        """Its System V segments as well."""
+        yield from super().scan(walker, now)
+        if self._shared is not None:
+            self._segment_bytes = yield from self._shared.other_bytes()
 
     def condemn(self, verdict: dict[str, Any]) -> None:
         """Write why, before anybody is killed for it."""

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.memory import Sums
 from sandboxd.supervisor.process import (
     TICKS_PER_SECOND,
@@ -29,9 +30,12 @@ class Group:
     counted as far as it was seen (wait(2), getrusage(2)).
     """
 
-    def __init__(self, *, reads_io: bool) -> None:
+    def __init__(self, *, reads_io: bool, measures_exactly: bool) -> None:
         self.members: dict[int, Process] = {}
+        # Bytes of files that only processes lead to, by inode, as of the last scan.
+        self.files: dict[int, int] = {}
         self._reads_io = reads_io
+        self._measures_exactly = measures_exactly
         self.gone: list[int] = []
         self.changed = False
 
@@ -68,7 +72,14 @@ class Group:
         """Read all resident sets anew: memory given back causes no fault, so it can go unseen."""
         for process in list(self.members.values()):
             with suppress(ProcessLookupError, FileNotFoundError):
-                process.look_at_memory()
+                self._look_at_memory(process)
+
+    def scan(self, walker: Walker, now: float) -> Generator[None, None, None]:
+        """Find files in memory anew, in steps (work.py)."""
+        found: dict[int, int] = {}
+        for process in list(self.members.values()):
+            yield from walker.walk(process, now, found)
+        self.files = found
 
     def signal(self, number: int) -> None:
         """Signal each process."""
@@ -90,7 +101,7 @@ class Group:
         self.changed = True
         self._children += process.children_gain
         if process.has_new_faults:
-            process.look_at_memory()
+            self._look_at_memory(process)
         if self._reads_io:
             read, written = process.io_read, process.io_written
             # One that made itself undumpable hides from a supervisor of its own uid.
@@ -98,6 +109,11 @@ class Group:
                 process.look_at_io()
             self._read += process.io_read - read
             self._written += process.io_written - written
+
+    def _look_at_memory(self, process: Process) -> None:
+        process.look_at_memory()
+        if not self._measures_exactly:
+            process.note_inherited()
 
     def _lose(self, process: Process) -> None:
         self.changed = True
@@ -108,35 +124,56 @@ class Group:
         process.close()
 
 
-def sums(groups: Iterable[Group], file_bytes: int) -> Sums:
-    """Bounds on what the groups use together."""
-    resident = largest = faults = 0
+def sums(groups: Iterable[Group], file_bytes: int, unseen_bytes: int | None = None) -> Sums:
+    """Bounds on what the groups use together. unseen_bytes: what all files in memory of the host
+    grew by since the scan that found file_bytes; None: not all are found."""
+    resident = anonymous = largest = faults = 0
     for group in groups:
         for process in group.members.values():
             resident += process.resident_bytes
+            anonymous += process.anonymous_bytes
             faults += process.faults
             largest = max(largest, process.anonymous_bytes)
-    return Sums(resident, largest, file_bytes, faults)
+    without_files = None if unseen_bytes is None else anonymous + file_bytes + unseen_bytes
+    return Sums(resident, largest, file_bytes, faults, without_files_bytes=without_files)
 
 
 def closer(seen: Sums, groups: Iterable[Group]) -> Sums:
     """The same with a better lower bound: what the largest process alone has for certain."""
     processes = [p for one in groups for p in one.members.values()]
     largest = max(processes, key=lambda process: process.resident_bytes, default=None)
-    return seen if largest is None else replace(seen, largest_bytes=without_files(largest.pid))
+    if largest is None:
+        return seen
+    return replace(seen, largest_bytes=sum(without_files(largest.body)))
 
 
-def measure(groups: Iterable[Group], file_bytes: int, limit_bytes: int) -> int:
-    """What they use exactly. Pages of disk files are not in it: the kernel takes them back.
+def certain(groups: Iterable[Group], file_bytes: int) -> int:
+    """At least so much they use, where shared pages cannot be told from others: what each has of
+    its own, and the shared memory of the one that seems to have most of it."""
+    processes = [p for one in groups for p in one.members.values()]
+    most = max(processes, key=lambda p: p.resident_bytes - p.anonymous_bytes, default=None)
+    shared = 0 if most is None else without_files(most.body)[1]
+    return sum(process.own_bytes for process in processes) + max(shared, file_bytes)
+
+
+def measure(
+    groups: Iterable[Group], file_bytes: int, limit_bytes: int, *, sees_mapped: bool
+) -> Generator[None, None, int]:
+    """What they use exactly, in steps (work.py). Pages of disk files are not in it: the kernel
+    takes them back. sees_mapped: file_bytes has shared mappings of no file in it.
 
     Raises PermissionError without CAP_SYS_PTRACE.
     """
-    pids = [pid for group in groups for pid in group.members]
+    bodies = [process.body for group in groups for process in group.members.values()]
     anonymous = shared = 0
-    for pid in pids:
-        one_anonymous, one_shared = proportional(pid)
+    for body in bodies:
+        one_anonymous, one_shared = proportional(body)
         anonymous += one_anonymous
         shared += one_shared
-    if min(shared, file_bytes) * _OVERLAP_SHARE > limit_bytes:
-        return anonymous + file_bytes + sum(map(shared_anonymous, pids))
+        yield
+    if not sees_mapped and min(shared, file_bytes) * _OVERLAP_SHARE > limit_bytes:
+        total = anonymous + file_bytes
+        for body in bodies:
+            total += yield from shared_anonymous(body)
+        return total
     return anonymous + max(shared, file_bytes)

@@ -8,6 +8,8 @@ import os
 import resource
 from dataclasses import dataclass
 
+from sandboxd.supervisor.files import sees_mapped
+
 _CAP_SYS_PTRACE = 19
 _CAP_SYS_ADMIN = 21
 _CAP_SYS_RESOURCE = 24
@@ -21,6 +23,7 @@ class Abilities:
     processors: int
     reads_io: bool
     sees_shared: bool
+    sees_mapped: bool
     measures_exactly: bool
     changes_rlimits: bool
     scheduling: str
@@ -42,17 +45,24 @@ def prepare() -> Abilities:
     may_change = not is_root or bool(capabilities >> _CAP_SYS_RESOURCE & 1)
     if not may_read:
         missing.append(
-            "CAP_SYS_PTRACE: no IO limits; shared pages count for each process; "
+            "CAP_SYS_PTRACE: no IO limits; memory that a process may share with its parent, "
             "memfds and files in /dev/shm do not count"
         )
     if not may_enter:
         missing.append("CAP_SYS_ADMIN: System V segments do not count")
+    may_map = may_read and may_enter and sees_mapped()
+    if is_root and may_read and may_enter and not may_map:
+        missing.append(
+            "CAP_SYS_ADMIN of the host: shared mappings and memfds count as far as they are "
+            "resident or open"
+        )
     if not may_change:
         missing.append("CAP_SYS_RESOURCE: running processes keep their limit of processes")
     return Abilities(
         processors=len(os.sched_getaffinity(0)),
         reads_io=may_read,
         sees_shared=may_read and may_enter,
+        sees_mapped=may_map,
         measures_exactly=may_read,
         changes_rlimits=may_change,
         scheduling=scheduling,

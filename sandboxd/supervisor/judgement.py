@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sandboxd.supervisor import group
@@ -15,20 +15,30 @@ from sandboxd.supervisor.host import Abilities
 from sandboxd.supervisor.memory import MemoryGauge, Sums
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """How far one look may see. unseen_bytes: what the host's files in memory grew by since those
+    of the sandbox were found. slice_seconds: how long to measure now."""
+
+    abilities: Abilities
+    unseen_bytes: int
+    slice_seconds: float
+
+
 def is_over(
-    gauge: MemoryGauge,
-    groups: Sequence[Group],
-    executions: Iterable[Execution],
-    abilities: Abilities,
+    gauge: MemoryGauge, groups: Sequence[Group], executions: Iterable[Execution], view: View
 ) -> bool:
     """Judge the groups' last look; reads more only where the limit may be passed."""
-    files = _file_bytes(executions)
-    seen = group.sums(groups, files)
+    files = _file_bytes(groups, executions)
+    unseen = view.unseen_bytes if view.abilities.sees_mapped else None
+    seen = group.sums(groups, files, unseen)
     if seen.upper_bytes > gauge.limit_bytes:
         for one in groups:
             one.look_at_memory()
-        seen = group.closer(group.sums(groups, files), groups)
-    return gauge.is_over(seen, lambda: _measure(gauge, groups, seen, abilities), time.monotonic)
+        seen = group.closer(group.sums(groups, files, unseen), groups)
+    return gauge.is_over(
+        seen, lambda: _measure(gauge, groups, seen, view), time.monotonic, view.slice_seconds
+    )
 
 
 def oom_verdict(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
@@ -39,23 +49,36 @@ def oom_verdict(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
 
 def own_bytes(execution: Execution) -> int:
     """At most this much is one execution's."""
-    return group.sums([execution], _file_bytes([execution])).upper_bytes
+    return group.sums([execution], _file_bytes([execution], [execution])).upper_bytes
 
 
-def _measure(gauge: MemoryGauge, groups: Sequence[Group], seen: Sums, abilities: Abilities) -> int:
-    if abilities.measures_exactly:
-        with suppress(PermissionError):
-            return group.measure(groups, seen.file_bytes, gauge.limit_bytes)
-    return seen.upper_bytes
+def _measure(
+    gauge: MemoryGauge, groups: Sequence[Group], seen: Sums, view: View
+) -> Generator[None, None, int]:
+    if view.abilities.measures_exactly:
+        try:
+            return (
+                yield from group.measure(
+                    groups,
+                    seen.file_bytes,
+                    gauge.limit_bytes,
+                    sees_mapped=view.abilities.sees_mapped,
+                )
+            )
+        except PermissionError:
+            # Without root: one that made itself undumpable hides from its own uid.
+            return seen.upper_bytes
+    return group.certain(groups, seen.file_bytes)
 
 
-def _file_bytes(executions: Iterable[Execution]) -> int:
+def _file_bytes(groups: Iterable[Group], executions: Iterable[Execution]) -> int:
     """Files in memory; what several executions have in common counts once."""
-    memfds: dict[int, int] = {}
+    files: dict[int, int] = {}
     mounts: dict[int, int] = {}
     segments: dict[int, int] = {}
+    for one in groups:
+        files.update(one.files)
     for execution in executions:
-        memfds.update(execution.memfds)
         mounts.update([execution.mounted])
         segments.update([execution.segments])
-    return sum(map(sum, (memfds.values(), mounts.values(), segments.values())))
+    return sum(map(sum, (files.values(), mounts.values(), segments.values())))

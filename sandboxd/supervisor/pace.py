@@ -10,12 +10,17 @@ LONGEST_SECONDS = 0.1
 _SHORTEST_SECONDS = 0.01
 _BUSY_SECONDS = 0.02
 _DEBT_SECONDS = 0.002
-_CROWD_SECONDS = 0.03
+_CROWD_SECONDS = LONGEST_SECONDS
 # Memory comes at least as fast as this; the next look comes when so much may be past the room.
 _BYTES_PER_SECOND = 1 << 30
 _OVERSHOOT_BYTES = 8 << 20
-# A sandbox of very many processes is looked at a little less often.
-_DUTY = 12
+# Of a core, one sandbox's looks take at most a thirteenth while it runs, and a hundredth while
+# nobody in it does: one of very many processes is looked at less often.
+DUTY = 12
+_QUIET_DUTY = 100
+_QUIET_SECONDS = 0.5
+# So much less free memory on the host: somebody who was quiet may have it.
+FALL_BYTES = 8 << 20
 
 
 def on_grid(due: float) -> float:
@@ -26,6 +31,12 @@ def on_grid(due: float) -> float:
 def of_stopped(debt_seconds: float) -> float:
     """Seconds until the next look at one that stands still: it cannot grow."""
     return max(_DEBT_SECONDS, min(LONGEST_SECONDS, debt_seconds))
+
+
+def of_quiet(period_seconds: float, took_seconds: float) -> float:
+    """Seconds until the next look at one in which nobody ran since the last, which said to come
+    again after `period_seconds`; sooner if the host's free memory falls."""
+    return max(period_seconds, min(_QUIET_SECONDS, took_seconds * _QUIET_DUTY))
 
 
 def of_running(
@@ -43,4 +54,4 @@ def of_running(
         period = min(period, _BUSY_SECONDS)
     if begins:
         period = _SHORTEST_SECONDS
-    return max(_SHORTEST_SECONDS, min(_CROWD_SECONDS, took_seconds * _DUTY), period)
+    return max(_SHORTEST_SECONDS, min(_CROWD_SECONDS, took_seconds * DUTY), period)

@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from collections.abc import Generator
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from sandboxd.pidfd import open_pidfd
 
@@ -15,24 +17,46 @@ from sandboxd.pidfd import open_pidfd
 _SPARE_FDS = 256
 _kept_fds = 0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Forked, and no other program since (include/linux/sched.h).
+_PF_FORKNOEXEC = 0x40
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Holdings:
+    """Paths by inode of the files in memory that descriptors and mappings led to; `ran`,
+    `mapped_ran` and `new_memory` tell as of when."""
+
+    ran: bytes = b""
+    mapped_ran: bytes = b""
+    new_memory: int = -1
+    mapped_at: float = 0.0
+    descriptors: dict[int, str] = field(default_factory=dict)
+    mappings: dict[int, str] = field(default_factory=dict)
 
 
 class Process:
     """Counters of the last look. cpu ticks: `own`, and `children`: those it waited for.
 
-    io counts what waited-for children did, too; -1 where it may not be read.
+    io counts what waited-for children did, too; -1 where it may not be read. body: the number of
+    the thread through which its memory is seen: /proc/PID shows none once the main thread has
+    ended, while the others run on. inherited_bytes: of its anonymous memory, what may be its
+    parent's as well. holdings: files that it leads to, kept by files.py.
     """
 
     __slots__ = (
-        "_files", "_fresh", "_last", "anonymous_bytes", "children", "children_gain", "faults",
-        "has_new_faults", "io_read", "io_written", "is_zombie", "own", "own_gain", "parent", "pid",
-        "resident_bytes", "start_time", "threads",
+        "_files", "_fresh", "_last", "anonymous_bytes", "body", "children", "children_gain",
+        "faults", "has_execed", "has_new_faults", "holdings", "inherited_bytes", "io_read",
+        "io_written", "is_zombie", "own", "own_gain", "parent", "pid", "resident_bytes",
+        "start_time", "threads",
     )  # fmt: skip
 
     def __init__(self, pid: int) -> None:
         """Raises FileNotFoundError, ProcessLookupError when it is gone."""
-        self.pid = pid
+        self.pid = self.body = pid
+        self.holdings = Holdings()
+        self.inherited_bytes = -1
+        self.has_execed = False
         self._files: dict[str, int] = {}
         self._last = self._fresh = b""
         self.own = self.children = self.faults = self.parent = self.start_time = 0
@@ -54,6 +78,7 @@ class Process:
         fields = data[data.rindex(b")") + 2 :].split(None, 20)
         self.is_zombie = fields[0] in b"ZX"
         self.parent = int(fields[1])
+        self.has_execed = not int(fields[6]) & _PF_FORKNOEXEC
         faults = int(fields[7]) + int(fields[9])
         self.has_new_faults = self.has_new_faults or faults != self.faults
         self.faults = faults
@@ -74,11 +99,57 @@ class Process:
 
     def look_at_memory(self) -> None:
         """Read the resident set."""
-        fields = self._read("statm").split(None, 3)
+        fields = self._memory_words()
         resident, shared = int(fields[1]), int(fields[2])
         self.resident_bytes = resident * PAGE_BYTES
         self.anonymous_bytes = max(0, resident - shared) * PAGE_BYTES
         self.has_new_faults = False
+
+    def _memory_words(self) -> list[bytes]:
+        """statm of the process. A thread's fails once it has ended, but for the main one's, which
+        then says 0 of everything."""
+        words = [b"0"] * 3
+        if self.body == self.pid:
+            words = self._read("statm").split(None, 3)
+        else:
+            with suppress(ProcessLookupError, FileNotFoundError):
+                words = _read_once(self.body, "statm").split(None, 3)
+        if words[0] != b"0" or self.threads == 1:
+            return words
+        for name in os.listdir(f"/proc/{self.pid}/task"):
+            with suppress(ProcessLookupError, FileNotFoundError):
+                words = _read_once(int(name), "statm").split(None, 3)
+                if words[0] != b"0":
+                    self.body = int(name)
+                    break
+        return words
+
+    def note_inherited(self) -> None:
+        """Of its anonymous memory, a fork has its parent's: what it had when first seen stands for
+        that, until it frees it or becomes another program (fork(2), execve(2))."""
+        if self.has_execed:
+            self.inherited_bytes = 0
+        elif self.inherited_bytes < 0 or self.anonymous_bytes < self.inherited_bytes:
+            # Swapped pages come back as the parent's.
+            had = self.anonymous_bytes + swapped_bytes(self.body)
+            self.inherited_bytes = (
+                had if self.inherited_bytes < 0 else min(had, self.inherited_bytes)
+            )
+
+    @property
+    def own_bytes(self) -> int:
+        """At least so much of its anonymous memory is no other process'."""
+        return max(0, self.anonymous_bytes - max(0, self.inherited_bytes))
+
+    def schedule(self) -> bytes:
+        """Differs whenever the process has run; empty where that cannot be told, as for one of
+        several threads (proc(5), schedstat)."""
+        if self.threads > 1:
+            return b""
+        try:
+            return _read_once(self.pid, "schedstat")
+        except (FileNotFoundError, ProcessLookupError):
+            return b""
 
     def look_at_io(self) -> None:
         """Read what reached, or will reach, a disk. Raises PermissionError if not allowed."""
@@ -126,6 +197,14 @@ class Process:
             os.close(fd)
 
 
+def _read_once(number: int, name: str) -> bytes:
+    fd = os.open(f"/proc/{number}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, 1024, 0)
+    finally:
+        os.close(fd)
+
+
 def parse_pairs(data: bytes) -> dict[bytes, int]:
     """Lines of "name: number [unit]"."""
     found = {}
@@ -148,21 +227,33 @@ def proportional(pid: int) -> tuple[int, int]:
     return 0, 0
 
 
-def without_files(pid: int) -> int:
-    """Resident bytes of a process but for pages of disk files, which the kernel can take back."""
+def without_files(pid: int) -> tuple[int, int]:
+    """Resident (anonymous, shared memory) bytes of a process. Pages of disk files are in neither:
+    the kernel can take them back."""
+    values = _status(pid)
+    return values.get(b"RssAnon", 0) * 1024, values.get(b"RssShmem", 0) * 1024
+
+
+def swapped_bytes(pid: int) -> int:
+    """Anonymous bytes of a process that are swapped out."""
+    return _status(pid).get(b"VmSwap", 0) * 1024
+
+
+def _status(pid: int) -> dict[bytes, int]:
     with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/status", "rb") as file:
-        values = parse_pairs(file.read())
-        return (values.get(b"RssAnon", 0) + values.get(b"RssShmem", 0)) * 1024
-    return 0
+        return parse_pairs(file.read())
+    return {}
 
 
-def shared_anonymous(pid: int) -> int:
-    """Proportional bytes of its shared mappings that belong to no file anybody could find."""
+def shared_anonymous(pid: int) -> Generator[None, None, int]:
+    """Proportional bytes of its shared mappings that belong to no file anybody could find; in
+    steps (work.py)."""
     total, counts = 0, False
     with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/smaps", "rb") as file:
         for line in file:
             if line[:1] in b"0123456789abcdef":
                 counts = line.rstrip().endswith(b"/dev/zero (deleted)")
+                yield
             elif counts and line.startswith(b"Pss:"):
                 total += int(line.split()[1]) * 1024
     return total

@@ -7,38 +7,50 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from sandboxd.supervisor import pace
 from sandboxd.supervisor.execution import Execution
+from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.group import Group
 from sandboxd.supervisor.hand import Hand
 from sandboxd.supervisor.host import Abilities
-from sandboxd.supervisor.judgement import is_over, oom_verdict, own_bytes
+from sandboxd.supervisor.judgement import View, is_over, oom_verdict, own_bytes
 from sandboxd.supervisor.memory import MemoryGauge
 from sandboxd.supervisor.process import Process
+from sandboxd.supervisor.scan import Scan
 from sandboxd.supervisor.state import State, StateDirectory
 from sandboxd.supervisor.throttle import Gains, Throttle
 
 _BEGIN_SECONDS = 1.0
 _QUIET_SECONDS = 1.0
-# A sandbox of very many processes is looked at a little less often.
-_DUTY = 12
 
 
 class Sandbox:
     """All processes of one sandbox."""
 
     def __init__(
-        self, state: State, directory: StateDirectory, abilities: Abilities, hand: Hand
+        self,
+        state: State,
+        directory: StateDirectory,
+        abilities: Abilities,
+        hand: Hand,
+        *,
+        shared_bytes: int,
     ) -> None:
+        """shared_bytes: files in memory of the whole host, now."""
         now = time.monotonic()
         self.state = state
         self.executions: dict[str, Execution] = {}
-        self.strays = Group(reads_io=abilities.reads_io)
-        self.due = now
+        self.strays = Group(
+            reads_io=abilities.reads_io, measures_exactly=abilities.measures_exactly
+        )
+        self.scan = Scan(shared_bytes, now)
+        # When it must be looked at, and when already if the host's free memory fell since.
+        self.due = self.due_if_grown = now
+        self._free_bytes = 0
         self._directory = directory
         self._abilities = abilities
         self._hand = hand
@@ -52,7 +64,10 @@ class Sandbox:
         self._must_judge = True
         self._bytes_per_second = 0.0
         self._idle_period = pace.LONGEST_SECONDS
-        self._looked_at = now
+        self._looked_at = self._seen_at = now
+        self._took = 0.0
+        self._unseen = self._files_bytes = 0
+        self._is_blind = False
         # Whether it was never anybody else's: else sums and peaks are not known from its start.
         self.is_whole = False
         self._memory_peak = self._pids_peak = 0
@@ -138,13 +153,62 @@ class Sandbox:
                 execution.signal(signal.SIGCONT)
             execution.write_report(time.monotonic(), at_once=True)
 
-    def look(self, now: float, *, memfd_device: int | None) -> list[int]:
-        """Count, judge, stop or continue. memfd_device: given when descriptors are to be scanned.
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a look now would cost more than it could tell."""
+        return time.monotonic() - self._seen_at < self._took * pace.DUTY
+
+    def scan_steps(self, walker: Walker, now: float) -> Generator[None, None, None]:
+        """Find files in memory anew, in steps (work.py)."""
+        for one in list(self._groups()):
+            yield from one.scan(walker, now)
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether an exact sum is being read."""
+        return self._gauge.is_measuring or any(
+            e.gauge is not None and e.gauge.is_measuring for e in self.executions.values()
+        )
+
+    def judge_soon(self) -> None:
+        """A scan is complete: if it found other files than the one before, or if somebody stands
+        still for it, the next look is to be now."""
+        files = sum(sum(one.files.values()) for one in self._groups())
+        files += sum(execution.segments[1] for execution in self.executions.values())
+        if files != self._files_bytes or self._is_blind:
+            self._files_bytes = files
+            self._must_judge = True
+            self.due = time.monotonic()
+
+    @property
+    def room_bytes(self) -> int:
+        """How much may come before a limit is passed."""
+        rooms = [self._gauge.room_bytes()]
+        rooms += [e.gauge.room_bytes() for e in self._living() if e.gauge is not None]
+        return min(rooms)
+
+    def hurry(self, now: float, free_bytes: int) -> None:
+        """Be looked at now if the host's free memory fell since the last look."""
+        if self._free_bytes - free_bytes > pace.FALL_BYTES:
+            self.due = now
+        else:
+            self._free_bytes = max(self._free_bytes, free_bytes)
+            self.due_if_grown = pace.on_grid(now + pace.LONGEST_SECONDS)
+
+    def look(
+        self, now: float, *, shared_bytes: int, free_bytes: int, slice_seconds: float
+    ) -> list[int]:
+        """Count, judge, stop or continue. shared_bytes, free_bytes: files in memory of the whole
+        host, and its free memory, now. slice_seconds: how long exact sums may take at this look.
 
         Returns the numbers of processes that ended, which may be others' by now.
         """
-        if memfd_device is None and self._is_quiet(now):
-            self._wait(now, self._idle_period)
+        self._seen_at = now
+        self._free_bytes = free_bytes
+        if self._is_quiet(now):
+            self._took = time.monotonic() - now
+            self.due_if_grown = pace.on_grid(now + self._idle_period)
+            self.due = pace.on_grid(now + pace.of_quiet(self._idle_period, self._took))
             return []
         elapsed, self._looked_at = now - self._looked_at, now
         gains = self.strays.look()
@@ -156,11 +220,13 @@ class Sandbox:
             if execution.changed:
                 changed = True
                 gone = gone + execution.gone
-            if memfd_device is not None:
-                execution.scan(memfd_device)
         self._throttle.advance(now, Gains() if self.state.suspended else gains)
         before = self._gauge.used_bytes
-        self._judge_memory()
+        counted = time.monotonic()
+        self._unseen = self.scan.unseen(shared_bytes)
+        self._judge_memory(View(self._abilities, self._unseen, slice_seconds))
+        self._is_blind = self._cannot_know()
+        judged = time.monotonic()
         self._memory_peak = max(self._memory_peak, self._gauge.used_bytes)
         self._pids_peak = max(self._pids_peak, self._threads)
         if self._stopped and not self.state.suspended:
@@ -174,15 +240,25 @@ class Sandbox:
         if not self.state.suspended:
             self._steer(gains)
         self._has_newcomers = False
-        self._wait(now, self._period(now, time.monotonic() - now))
+        # Measuring has a duty of its own.
+        self._took = time.monotonic() - now - (judged - counted)
+        self._wait(now, self._period(now, self._took))
         # Without a process that ran nothing can change, unless something is owed or about to end.
         self._must_judge = (
             changed
             or self._stopped
             or not self._throttle.is_idle
-            or any(e.stopped or e.is_condemned or not e.members for e in self.executions.values())
+            or self.is_measuring
+            or any(e.must_be_judged for e in self.executions.values())
         )
         return gone
+
+    def _cannot_know(self) -> bool:
+        """Whether a limit may be passed, and finding out takes long: nobody runs on meanwhile."""
+        gauges = [self._gauge, *(e.gauge for e in self._living() if e.gauge is not None)]
+        if any(gauge.is_blind for gauge in gauges):
+            return True
+        return self.scan.is_long and self._unseen > self.room_bytes
 
     def _is_quiet(self, now: float) -> bool:
         """Whether no process ran since a look that left nothing open. Once a second: no."""
@@ -196,7 +272,7 @@ class Sandbox:
     def _wait(self, now: float, period: float) -> None:
         """On a common grid: one wake for many sandboxes."""
         self._idle_period = period
-        self.due = pace.on_grid(now + period)
+        self.due = self.due_if_grown = pace.on_grid(now + period)
 
     # -- memory
 
@@ -204,15 +280,15 @@ class Sandbox:
         """A condemned one's memory is on its way out and must not be held against the others."""
         return [e for e in self.executions.values() if not e.is_condemned]
 
-    def _judge_memory(self) -> None:
+    def _judge_memory(self, view: View) -> None:
         living = self._living()
         groups: list[Group] = [self.strays, *living]
-        if is_over(self._gauge, groups, living, self._abilities):
+        if is_over(self._gauge, groups, living, view):
             self._condemn_all(living)
             return
         for execution in living:
             own = execution.gauge or MemoryGauge(1 << 62)
-            passed = is_over(own, [execution], [execution], self._abilities)
+            passed = is_over(own, [execution], [execution], view)
             execution.note_memory(min(own.used_bytes, self._gauge.used_bytes))
             if passed:
                 execution.condemn(oom_verdict("execution", own))
@@ -257,7 +333,7 @@ class Sandbox:
 
     def _steer(self, gains: Gains) -> None:
         """Stop who used too much, let go on who has paid for it."""
-        must_stop = self._throttle.is_overdrawn
+        must_stop = self._throttle.is_overdrawn or self._is_blind
         # Somebody born just then, or sent a SIGCONT, runs in spite of it.
         runs = not self._stopped or self._has_newcomers or gains.cpu_seconds > 0
         if must_stop and runs:
@@ -299,17 +375,16 @@ class Sandbox:
     def _period(self, now: float, took: float) -> float:
         """Seconds until the next look."""
         if self._stopped:
-            return pace.of_stopped(self._throttle.seconds_of_debt)
-        rooms = [self._gauge.room_bytes()]
+            debt = self._throttle.seconds_of_debt
+            return pace.of_stopped(pace.LONGEST_SECONDS if self._is_blind else debt)
         throttles = [self._throttle]
         begins = False
         for execution in self.executions.values():
             throttles.append(execution.throttle)
-            if execution.gauge is not None:
-                rooms.append(execution.gauge.room_bytes())
             begins |= not execution.members and now - execution.began < _BEGIN_SECONDS
+        room = self.room_bytes - (self._unseen if self.scan.is_long else 0)
         return pace.of_running(
-            min(rooms), self._bytes_per_second, took,
+            max(0, room), self._bytes_per_second, took,
             is_busy=not all(throttle.is_idle for throttle in throttles), begins=begins,
         )  # fmt: skip
 

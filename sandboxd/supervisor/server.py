@@ -20,20 +20,20 @@ from typing import Any
 
 from sandboxd.evidence import SOCKET_NAME
 from sandboxd.readiness import notify_ready
-from sandboxd.supervisor import shared
 from sandboxd.supervisor.doorbell import Doorbell
+from sandboxd.supervisor.files import memfd_device
 from sandboxd.supervisor.hand import Hand
 from sandboxd.supervisor.host import Abilities, prepare
 from sandboxd.supervisor.roll import Roll
 from sandboxd.supervisor.sandbox import Sandbox
+from sandboxd.supervisor.scan import Scanner
 from sandboxd.supervisor.singleton import become_the_one
 from sandboxd.supervisor.state import PROTOCOL, StateDirectory
 
 _UPKEEP_SECONDS = 1.0
 _ORPHAN_SECONDS = 30.0
-_SCAN_GROWTH_BYTES = 2 << 20
-# Of the time between two scans of descriptors at most a fifth is spent scanning.
-_SCAN_DUTY = 4
+# All exact sums together at one round of looks.
+_MEASURE_SECONDS = 0.02
 # Of one sandbox's executions in one answer, which is a packet.
 _MOST_TOLD = 128
 
@@ -49,8 +49,8 @@ class Server:
         self._hand = Hand()
         self._times: dict[str, int] = {}
         self._not_followed: dict[str, str] = {}
-        self._scan_base = self._scan_after = self._upkeep_at = 0.0
-        self._is_scan_due = True
+        self._upkeep_at = 0.0
+        self._slice_seconds = _MEASURE_SECONDS
         self._needed_at = time.monotonic()
 
     def stop(self) -> None:
@@ -66,8 +66,7 @@ class Server:
         )
         self._parent = os.getppid()
         self._abilities: Abilities = prepare()
-        self._host = shared.HostGauge()
-        self._memfd_device = shared.memfd_device()
+        self._scanner = Scanner(memfd_device())
         self._is_new = True
         self._upkeep(time.monotonic())
         self._is_new = False
@@ -83,51 +82,66 @@ class Server:
 
     # -- looks
 
+    def _watched(self) -> list[Sandbox]:
+        return [s for s in self._roll.sandboxes.values() if s.is_watched]
+
+    def _scanned(self) -> list[Sandbox]:
+        return self._watched() if self._abilities.sees_shared else []
+
     def _milliseconds(self) -> int:
-        due = min(
-            (s.due for s in self._roll.sandboxes.values() if s.is_watched), default=self._upkeep_at
-        )
-        return max(0, int((min(due, self._upkeep_at) - time.monotonic()) * 1000) + 1)
+        due = min((min(s.due, s.due_if_grown) for s in self._watched()), default=self._upkeep_at)
+        scan = self._scanner.due(self._scanned())
+        first = min(due, self._upkeep_at, self._upkeep_at if scan is None else scan)
+        return max(0, int((first - time.monotonic()) * 1000) + 1)
 
     def _look(self) -> None:
         now = time.monotonic()
         if now >= self._upkeep_at:
             self._upkeep(now)
-        due = [s for s in self._roll.sandboxes.values() if s.is_watched and s.due <= now]
-        if not due:
-            return
-        self._roll.take_in(now)
-        device = self._memfd_device if self._must_scan(now) else None
-        for sandbox in self._roll.sandboxes.values() if device is not None else due:
-            self._look_at(sandbox, time.monotonic(), device)
-        if device is not None:
-            ended = time.monotonic()
-            self._scan_after = ended + (ended - now) * _SCAN_DUTY
+        self._scanner.look()
+        for sandbox in self._watched():
+            if sandbox.due_if_grown <= now < sandbox.due:
+                sandbox.hurry(now, self._scanner.free_bytes)
+        scan = self._scanner.due(self._scanned())
+        if any(s.due <= now for s in self._watched()) or (scan is not None and scan <= now):
+            self._roll.take_in(now)
+            self._scanner.take_turn(now, self._scanned())
+        now = time.monotonic()
+        due = sorted((s for s in self._watched() if s.due <= now), key=lambda one: one.due)
+        measuring = sum(one.is_measuring for one in due)
+        self._slice_seconds = _MEASURE_SECONDS / max(1, measuring)
+        for sandbox in due:
+            self._look_at(sandbox)
 
-    def _look_at(self, sandbox: Sandbox, now: float, memfd_device: int | None) -> None:
-        for pid in sandbox.look(now, memfd_device=memfd_device):
+    def _look_at(self, sandbox: Sandbox) -> None:
+        now = time.monotonic()
+        gone = sandbox.look(
+            now,
+            shared_bytes=self._scanner.shared_bytes,
+            free_bytes=self._scanner.free_bytes,
+            slice_seconds=self._slice_seconds,
+        )
+        for pid in gone:
             self._roll.forget(pid, now)
         for execution in [e for e in sandbox.executions.values() if e.is_over]:
             del sandbox.executions[execution.entry.id]
             self._roll.drop(execution, now)
 
-    def _must_scan(self, now: float) -> bool:
-        """Whether memory grew somewhere that no resident set shows."""
-        size = self._host.bytes()
-        self._scan_base = min(self._scan_base, size)
-        grown = size - self._scan_base > _SCAN_GROWTH_BYTES
-        if now < self._scan_after or not (grown or self._is_scan_due):
-            return False
-        self._is_scan_due = False
-        self._scan_base = size
-        return True
+    def _look_now(self, sandbox: Sandbox) -> None:
+        """Somebody asks."""
+        if sandbox.is_fresh:
+            return
+        now = time.monotonic()
+        self._roll.take_in(now)
+        if self._abilities.sees_shared:
+            self._scanner.scan_now(now, sandbox)
+        self._look_at(sandbox)
 
     # -- what is wanted
 
     def _upkeep(self, now: float) -> None:
         """Once a second: files whose doorbell never rang, and whether anybody needs us."""
         self._upkeep_at = now + _UPKEEP_SECONDS
-        self._is_scan_due = True
         times = self._directory.times()
         changed = {name for name, at in times.items() if self._times.get(name) != at}
         gone = self._times.keys() - times.keys()
@@ -162,7 +176,13 @@ class Server:
             if sandbox is not None:
                 self._roll.remove(sandbox, now)
         elif sandbox is None:
-            made = Sandbox(state, self._directory, self._abilities, self._hand)
+            made = Sandbox(
+                state,
+                self._directory,
+                self._abilities,
+                self._hand,
+                shared_bytes=self._scanner.look(),
+            )
             made.is_whole = not state.executions and not self._is_new
             self._roll.add(made)
         else:
@@ -182,6 +202,7 @@ class Server:
                         "scheduling": self._abilities.scheduling,
                         "reads_io": self._abilities.reads_io,
                         "sees_shared": self._abilities.sees_shared,
+                        "sees_mapped": self._abilities.sees_mapped,
                         "measures_exactly": self._abilities.measures_exactly,
                         "changes_rlimits": self._abilities.changes_rlimits,
                         "missing": list(self._abilities.missing)}  # fmt: skip
@@ -189,16 +210,13 @@ class Server:
                 why = self._load(name)
                 return {"ok": why is None, "why": why}
             case "memory" if sandbox is not None:
-                self._roll.take_in(time.monotonic())
-                self._look_at(sandbox, time.monotonic(), self._memfd_device)
+                self._look_now(sandbox)
                 return {"ok": True, "used_bytes": sandbox.used_bytes}
             case "usage" if sandbox is not None:
-                self._roll.take_in(time.monotonic())
-                self._look_at(sandbox, time.monotonic(), self._memfd_device)
+                self._look_now(sandbox)
                 return {"ok": True, "usage": sandbox.usage()}
             case "executions" if sandbox is not None:
-                self._roll.take_in(time.monotonic())
-                self._look_at(sandbox, time.monotonic(), self._memfd_device)
+                self._look_now(sandbox)
                 told = list(sandbox.executions.items())[:_MOST_TOLD]
                 used = {name: one.usage() for name, one in told}
                 return {"ok": True, "executions": used}

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that no resident set shows: files in /dev/shm, memfds, System V segments.
+"""Memory that no resident set shows: files in /dev/shm and System V segments.
 
-The kernel's sum over the whole host (Shmem) tells cheaply whether any of them grew
-at all; only then are descriptors looked through.
+The kernel's sum over the whole host (Shmem) tells cheaply whether any of them, or of the
+files that only processes lead to (files.py), grew at all.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Generator
 from contextlib import suppress
 
 _CLONE_NEWIPC = 0x08000000
@@ -34,7 +34,7 @@ class _SystemInformation(ctypes.Structure):
 
 
 class HostGauge:
-    """The host's Shmem."""
+    """The host's Shmem, and its free memory."""
 
     def __init__(self) -> None:
         self._information = _SystemInformation()
@@ -48,30 +48,10 @@ class HostGauge:
         _libc.sysinfo(self._reference)
         return int(self._information.sharedram) * self._unit
 
-
-def memfd_device() -> int:
-    """The device number that every memfd of this host has (tmpfs' internal mount)."""
-    fd = os.memfd_create("probe", os.MFD_CLOEXEC)
-    try:
-        return os.fstat(fd).st_dev
-    finally:
-        os.close(fd)
-
-
-def memfds(pids: Iterable[int], device: int) -> dict[int, int]:
-    """Inode -> bytes of the memfds and deleted shared files that the processes have open.
-
-    Raises PermissionError without CAP_SYS_PTRACE.
-    """
-    found: dict[int, int] = {}
-    for pid in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    status = os.stat(f"/proc/{pid}/fd/{name}")
-                    if status.st_dev == device:
-                        found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
-    return found
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nothing is in, as of the last call of `bytes`."""
+        return int(self._information.freeram) * self._unit
 
 
 class SharedFiles:
@@ -105,8 +85,8 @@ class SharedFiles:
         sizes = os.fstatvfs(self._mount_fd)
         return (sizes.f_blocks - sizes.f_bfree) * sizes.f_frsize
 
-    def other_bytes(self) -> int:
-        """Of System V segments, and of /dev/shm where that is the host's."""
+    def other_bytes(self) -> Generator[None, None, int]:
+        """Of System V segments, and of /dev/shm where that is the host's; in steps (work.py)."""
         total = 0
         for line in _whole(self._segments_fd).splitlines()[1:]:
             fields = line.split()
@@ -114,7 +94,8 @@ class SharedFiles:
             if self._own_segments or int(fields[9]) == self._uid:
                 total += int(fields[14]) + int(fields[15])
         if self._mount_fd < 0 and self._uid is not None:
-            total += _owned_bytes("/dev/shm", self._uid)  # noqa: S108 - looked at, not used
+            owned = _owned_bytes("/dev/shm", self._uid)  # noqa: S108 - looked at, not used
+            total += yield from owned
         return total
 
     def close(self) -> None:
@@ -162,16 +143,19 @@ def _enter(fd: int) -> None:
         raise OSError(number, f"setns: {os.strerror(number)}")
 
 
-def _owned_bytes(directory: str, uid: int) -> int:
+def _owned_bytes(directory: str, uid: int) -> Generator[None, None, int]:
     total = files = 0
-    for path, _, names, fd in os.fwalk(directory, follow_symlinks=False):
-        del path
-        for name in names:
-            files += 1
-            with suppress(FileNotFoundError):
-                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                if status.st_uid == uid:
-                    total += status.st_blocks * _BLOCK_BYTES
-        if files > _WALKED_FILES:
-            break
+    device = os.stat(directory).st_dev
+    waiting = [directory]
+    while waiting and files <= _WALKED_FILES:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                files += 1
+                with suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_uid == uid and status.st_dev == device:
+                        total += status.st_blocks * _BLOCK_BYTES
+                yield
     return total

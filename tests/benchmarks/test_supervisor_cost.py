@@ -35,6 +35,8 @@ CASES = [
     (50, 1, 0.1, 0.03),
     (1, 500, 1.0, 0.10),
     (10, 50, 0.5, 0.10),
+    # Sleepers.
+    (4, 1000, 1000.0, 0.20),
 ]
 
 
@@ -48,7 +50,7 @@ def daemon() -> Iterator[Daemon]:
 def test_share_of_a_core(
     daemon: Daemon, sandboxes: int, each: int, pause: float, bound: float
 ) -> None:
-    limit = f"{max(128, 16 * each)}M"
+    limit = f"{min(4096, max(128, 16 * each))}M"
     made = [daemon.create(limits={"memory_bytes": limit}) for _ in range(sandboxes)]
     uids = [uid_inside(daemon, one) for one in made]
     for one in made:

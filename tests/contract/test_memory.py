@@ -44,6 +44,29 @@ while 1: held.append(os.memfd_create("x")); os.write(held[-1], chunk * 4); tell(
     "shared mapping": """
 while 1: held.append(mmap.mmap(-1, 1 << 20)); held[-1][:] = chunk; tell(len(held))
 """,
+    "threads whose main thread has ended": """
+import ctypes, threading
+def grow():
+    time.sleep(0.2)
+    while 1: held.append(bytearray(chunk)); tell(len(held))
+threading.Thread(target=grow).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+""",
+    "shared mapping that is let go and kept": """
+while 1:
+    held.append(mmap.mmap(-1, 1 << 20)); held[-1][:] = chunk
+    held[-1].madvise(mmap.MADV_DONTNEED); tell(len(held))
+""",
+    "memfds that are mapped and closed": """
+import ctypes
+place = ctypes.CDLL(None).mmap
+place.argtypes = [ctypes.c_size_t] * 6
+place.restype = ctypes.c_size_t
+while 1:
+    fd = os.memfd_create("x"); os.write(fd, chunk)
+    held.append(place(0, 1 << 20, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0))
+    os.close(fd); tell(len(held))
+""",
 }
 BESIDE = """
 import os, time

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import pytest
@@ -20,10 +21,14 @@ class Meter:
     looks: int = 0
     now: float = 100.0
     took: float = 0.0
+    steps: int = 1
     gauge: MemoryGauge = field(default_factory=lambda: MemoryGauge(LIMIT))
 
-    def measure(self) -> int:
+    def measure(self) -> Generator[None, None, int]:
         self.looks += 1
+        for _ in range(self.steps - 1):
+            self.now += self.took
+            yield
         self.now += self.took
         return self.exact
 
@@ -111,3 +116,42 @@ def test_once_below_everything_is_forgotten() -> None:
     assert meter.gauge.used_bytes == 500
     meter.is_over(5000)
     assert meter.looks == 2
+
+
+def test_a_long_look_is_done_in_slices_and_nobody_runs_on_whose_sum_is_not_known() -> None:
+    meter = Meter(exact=600, took=0.1, steps=10)
+    assert not meter.is_over(5000, largest=300)
+    assert (meter.now, meter.gauge.is_measuring, meter.gauge.is_blind) == (100.1, True, False)
+    # A slice is not followed by another at once.
+    assert not meter.is_over(5000, largest=300)
+    assert meter.now == 100.1
+    while meter.gauge.is_measuring:
+        meter.now += 0.4
+        before = meter.now
+        assert not meter.is_over(5000, largest=300)
+        assert meter.now - before < 0.11
+        if meter.now > 102:
+            assert meter.gauge.is_blind or not meter.gauge.is_measuring
+    assert (meter.looks, meter.gauge.used_bytes, meter.gauge.is_blind) == (1, 600, False)
+
+
+def test_a_long_look_again_stops_nobody_who_cannot_be_over() -> None:
+    meter = Meter(exact=600)
+    meter.is_over(5000)
+    meter.took, meter.steps = 0.1, 10
+    meter.now += 2.0
+    for _ in range(5):
+        meter.is_over(5100)
+        meter.now += 0.5
+        assert meter.gauge.is_measuring
+        assert not meter.gauge.is_blind
+    # Meanwhile more came than there was room for.
+    meter.is_over(5600)
+    assert meter.gauge.is_blind
+
+
+def test_anonymous_parts_and_all_files_can_be_few_enough() -> None:
+    meter = Meter()
+    sums = Sums(5000, 300, 200, 0, without_files_bytes=LIMIT)
+    assert not meter.gauge.is_over(sums, meter.measure, lambda: meter.now)
+    assert (meter.looks, meter.gauge.used_bytes) == (0, LIMIT)

@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
 
 from sandboxd.supervisor.census import Census, owner, parent
-from sandboxd.supervisor.group import Group, measure, sums
-from sandboxd.supervisor.process import Process, is_group_leader, parse_pairs
+from sandboxd.supervisor.group import Group, certain, measure, sums
+from sandboxd.supervisor.process import (
+    Process,
+    is_group_leader,
+    parse_pairs,
+    proportional,
+    without_files,
+)
 
 
 @contextmanager
@@ -35,6 +42,15 @@ def child(work: Callable[[], None]) -> Iterator[int]:
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def whole(steps: Generator[None, None, int]) -> int:
+    """The result of long work, done at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)
 
 
 def burn(seconds: float) -> Callable[[], None]:
@@ -85,7 +101,7 @@ def test_a_process_that_ended_is_nobody_else() -> None:
 
 
 def test_what_was_waited_for_counts_once() -> None:
-    group = Group(reads_io=False)
+    group = Group(reads_io=False, measures_exactly=True)
     me = Process(os.getpid())
     group.look(me, parent_too=True)
     with child(burn(0.3)) as pid:
@@ -102,14 +118,14 @@ def test_shared_memory_of_a_fork_is_measured_once() -> None:
     hold(32 << 20)()
     try:
         with child(lambda: None) as one, child(lambda: None) as two:
-            group = Group(reads_io=False)
+            group = Group(reads_io=False, measures_exactly=True)
             for pid in (one, two):
                 group.members[pid] = Process(pid)
             group.look()
             group.look_at_memory()
             found = sums([group], 0)
             assert found.resident_bytes > 64 << 20
-            exact = measure([group], 0, 1 << 40)
+            exact = whole(measure([group], 0, 1 << 40, sees_mapped=True))
             assert exact < found.resident_bytes - (32 << 20)
             group.close()
     finally:
@@ -127,3 +143,55 @@ def test_a_census_finds_who_is_new() -> None:
     assert owner(pid) is None
     assert parent(pid) == 0
     assert not is_group_leader(pid)
+
+
+def test_a_process_is_seen_through_another_thread_when_its_main_thread_has_ended() -> None:
+    def work() -> None:
+        code = (
+            "import ctypes, os, threading, time\n"
+            "held = bytearray(32 << 20)\nheld[::4096] = b'x' * len(held[::4096])\n"
+            "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+            "number = {'x86_64': 60, 'aarch64': 93}[os.uname().machine]\n"
+            "ctypes.CDLL(None).syscall(number, 0)\n"
+        )
+        os.execv(sys.executable, [sys.executable, "-IS", "-c", code])
+
+    pid = os.fork()
+    if pid == 0:
+        work()
+    try:
+        process = Process(pid)
+        deadline = time.monotonic() + 20
+        while not process.is_zombie:
+            assert time.monotonic() < deadline
+            process.look()
+        process.look_at_memory()
+        assert process.threads == 2
+        assert process.body != pid
+        assert process.anonymous_bytes > 32 << 20
+        assert sum(without_files(process.body)) > 32 << 20
+        assert proportional(process.body)[0] > 32 << 20
+        process.close()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_what_a_fork_inherited_is_not_its_own() -> None:
+    hold(32 << 20)()
+    try:
+        with child(lambda: None) as one, child(hold(16 << 20)) as two:
+            group = Group(reads_io=False, measures_exactly=False)
+            group.members[one] = Process(one)
+            # As it was before it grew.
+            group.members[two] = Process(two)
+            group.look()
+            assert not group.members[one].has_execed
+            assert group.members[one].own_bytes == 0
+            grown = group.members[two]
+            grown.inherited_bytes = grown.anonymous_bytes - (16 << 20)
+            shared = max(without_files(pid)[1] for pid in (one, two))
+            assert 16 << 20 <= certain([group], 0) <= (16 << 20) + shared
+            group.close()
+    finally:
+        del globals()["_held"]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in memory that a process leads to by descriptors and mappings: memfds, removed ones, shared
+mappings of no file. All are of one device, the kernel's own tmpfs.
+
+A hostile process has a hundred thousand of either, so a walk is a generator: whoever runs it stops
+when a fair share of time is over, and goes on later. Of a process that did not run since its walk
+only the files' sizes are read again; mappings, which cost most, when new memory came on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from sandboxd.supervisor.process import Process
+
+_BLOCK_BYTES = 512
+# kcmp(2): whether two tasks have one table of descriptors. Numbers: asm/unistd.h.
+_KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1)
+_KCMP_FILES = 2
+# System V segments are counted by their namespace (ipc/shm.c names them so).
+_SEGMENT = b"/SYSV"
+# Processes may hand mappings on without new memory: now and then all are read.
+_MAPPINGS_SECONDS = 10.0
+_libc = ctypes.CDLL(None, use_errno=True)
+# One that made itself undumpable hides from a supervisor of its own uid.
+_UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
+
+
+def memfd_device() -> int:
+    """The device number that every memfd of this host has (tmpfs' internal mount)."""
+    fd = os.memfd_create("probe", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(fd).st_dev
+    finally:
+        os.close(fd)
+
+
+def sees_mapped() -> bool:
+    """Whether we may look at what others have mapped (proc(5), map_files)."""
+    with suppress(PermissionError), os.scandir("/proc/self/map_files") as entries:
+        for entry in entries:
+            entry.stat()
+            return True
+    return False
+
+
+class Walker:
+    """device: of the files that count. `new_memory`: the host's count of times it got more of
+    them; the owner keeps it."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self.new_memory = 0
+
+    def walk(self, process: Process, now: float, found: dict[int, int]) -> Iterator[None]:
+        """Add the bytes of each file to `found` by inode. Yields after each entry."""
+        held = process.holdings
+        ran = process.schedule()
+        if not ran or ran != held.ran:
+            paths: dict[int, str] = {}
+            yield from self._descriptors(process, paths)
+            held.descriptors, held.ran = paths, ran
+        new_memory = self.new_memory
+        is_due = new_memory != held.new_memory or now > held.mapped_at + _MAPPINGS_SECONDS
+        if is_due and (not ran or ran != held.mapped_ran):
+            paths = {}
+            yield from self._mappings(process.body, paths)
+            held.mappings, held.mapped_ran = paths, ran
+            held.new_memory, held.mapped_at = new_memory, now
+        for path in {**held.mappings, **held.descriptors}.values():
+            with suppress(*_UNSEEN):
+                status = os.stat(path)
+                if status.st_dev == self._device:
+                    found[status.st_ino] = status.st_blocks * _BLOCK_BYTES
+            yield
+
+    def _descriptors(self, process: Process, paths: dict[int, str]) -> Iterator[None]:
+        for number in _tables(process):
+            with suppress(*_UNSEEN), os.scandir(f"/proc/{number}/fd") as entries:
+                for entry in entries:
+                    with suppress(*_UNSEEN):
+                        status = entry.stat()
+                        if status.st_dev == self._device:
+                            paths[status.st_ino] = entry.path
+                    yield
+            yield
+
+    def _mappings(self, number: int, paths: dict[int, str]) -> Iterator[None]:
+        device = f" {os.major(self._device):02x}:{os.minor(self._device):02x} ".encode()
+        with suppress(*_UNSEEN), open(f"/proc/{number}/maps", "rb") as lines:
+            for line in lines:
+                if device in line:
+                    place, _, _, _, inode, *name = line.split(None, 5)
+                    if not (name and name[0].startswith(_SEGMENT)):
+                        start, _, end = place.partition(b"-")
+                        # Without the zeros in front, unlike in maps.
+                        entry = f"{int(start, 16):x}-{int(end, 16):x}"
+                        paths.setdefault(int(inode), f"/proc/{number}/map_files/{entry}")
+                yield
+
+
+def _tables(process: Process) -> Iterator[int]:
+    """A thread for each table of descriptors: those of a process have one, unless they were made
+    otherwise (clone(2), CLONE_FILES)."""
+    yield process.body
+    if process.threads > 1:
+        with suppress(*_UNSEEN), os.scandir(f"/proc/{process.pid}/task") as tasks:
+            for task in tasks:
+                number = int(task.name)
+                if number != process.body and not _have_one_table(process.body, number):
+                    yield number
+
+
+def _have_one_table(one: int, other: int) -> bool:
+    # An error, such as a kernel without it, is a table to be looked at.
+    return _KCMP >= 0 and _libc.syscall(_KCMP, one, other, _KCMP_FILES, 0, 0) == 0

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans: when the files in memory of each sandbox are found anew, and in whose turn.
+
+A sandbox's processes can make its scan as long as they like. So all scans together have a fifth of
+the time at most, each sandbox has its slice in turn, and those whose scan took long already come
+behind the others. What came meanwhile is bounded by what all files in memory of the host grew by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator
+from typing import Protocol
+
+from sandboxd.supervisor.files import Walker
+from sandboxd.supervisor.shared import HostGauge
+from sandboxd.supervisor.work import Work
+
+_GROWTH_BYTES = 2 << 20
+_PERIOD_SECONDS = 1.0
+_SLICE_SECONDS = 0.002
+_TURN_SECONDS = 0.01
+# Of the time between two turns, and between two scans of one sandbox.
+_DUTY = 4
+_LONG_DUTY = 19
+_LONG_SECONDS = 0.1
+
+
+class Scan:
+    """One sandbox's. shared_bytes: files in memory of the whole host at its beginning."""
+
+    def __init__(self, shared_bytes: int, now: float) -> None:
+        self.work: Work[None] | None = None
+        self._known_at = self._began_at = shared_bytes
+        self._after = now
+        self._took = 0.0
+
+    def unseen(self, shared_bytes: int) -> int:
+        """At most about so much came since the last complete one began."""
+        return max(0, shared_bytes - self._known_at)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether they take long: what comes now will not be known soon."""
+        so_far = 0.0 if self.work is None else self.work.seconds
+        return max(so_far, self._took) > _LONG_SECONDS
+
+    def begin(self, steps: Generator[None, None, None], shared_bytes: int) -> None:
+        """One is due."""
+        self.work = Work(steps)
+        self._began_at = shared_bytes
+
+    def may_begin(self, now: float, *, is_urgent: bool) -> bool:
+        """Whether it is time for another. is_urgent: the limit may be passed by now."""
+        return self.work is None and (now >= self._after or is_urgent)
+
+    def go_on(self, seconds: float, clock: Callable[[], float]) -> bool:
+        """One slice; whether one was completed."""
+        work = self.work
+        if work is None or not work.go_on(seconds, clock):
+            return False
+        self.work = None
+        self._known_at = self._began_at
+        self._took = work.seconds
+        if work.seconds > _LONG_SECONDS:
+            self._after = clock() + work.seconds * _LONG_DUTY
+        return True
+
+    def note_fall(self, shared_bytes: int) -> None:
+        """Others gave memory back: what is had anew from here on counts as growth."""
+        self._known_at = min(self._known_at, shared_bytes)
+        self._began_at = min(self._began_at, shared_bytes)
+
+
+class Scanned(Protocol):
+    """What is to be scanned: a sandbox."""
+
+    scan: Scan
+
+    @property
+    def room_bytes(self) -> int:
+        """How much may come before a limit is passed."""
+
+    def scan_steps(self, walker: Walker, now: float) -> Generator[None, None, None]:
+        """A scan."""
+
+    def judge_soon(self) -> None:
+        """A scan is complete."""
+
+
+class Scanner:
+    """All scans of one supervisor."""
+
+    def __init__(self, device: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.shared_bytes = self.free_bytes = 0
+        self._host = HostGauge()
+        self._walker = Walker(device)
+        self._base = self._host.bytes()
+        self._after = self._next_round = 0.0
+        self.look()
+
+    def look(self) -> int:
+        """Files in memory of the whole host, now."""
+        self.shared_bytes = self._host.bytes()
+        self.free_bytes = self._host.free_bytes
+        return self.shared_bytes
+
+    def due(self, sandboxes: Collection[Scanned]) -> float | None:
+        """When the next turn is; None while nothing goes on."""
+        return self._after if any(s.scan.work for s in sandboxes) else None
+
+    def take_turn(self, now: float, sandboxes: Collection[Scanned]) -> None:
+        """Begin what is due, go on with what was begun."""
+        size = self.look()
+        self._base = min(self._base, size)
+        for one in sandboxes:
+            one.scan.note_fall(size)
+        if now < self._after:
+            return
+        grown = size - self._base > _GROWTH_BYTES
+        if grown or now >= self._next_round:
+            self._begin_all(now, sandboxes, grown=grown)
+        began = self._clock()
+        for one in self._in_turn(sandboxes):
+            self.go_on(one)
+            if self._clock() - began > _TURN_SECONDS:
+                break
+        ended = self._clock()
+        self._after = ended + (ended - began) * _DUTY
+
+    def scan_now(self, now: float, one: Scanned) -> None:
+        """Somebody asks: as far as it goes in one turn."""
+        if one.scan.may_begin(now, is_urgent=True):
+            one.scan.begin(one.scan_steps(self._walker, now), self.look())
+        self.go_on(one, _TURN_SECONDS)
+
+    def go_on(self, one: Scanned, seconds: float = _SLICE_SECONDS) -> None:
+        """One slice for one."""
+        if one.scan.go_on(seconds, self._clock):
+            one.judge_soon()
+
+    def _begin_all(self, now: float, sandboxes: Collection[Scanned], *, grown: bool) -> None:
+        self._next_round = now + _PERIOD_SECONDS
+        self._base = self.shared_bytes
+        if grown:
+            self._walker.new_memory += 1
+        for one in sandboxes:
+            unseen = one.scan.unseen(self.shared_bytes)
+            if one.scan.may_begin(now, is_urgent=unseen > one.room_bytes // 2):
+                one.scan.begin(one.scan_steps(self._walker, now), self.shared_bytes)
+
+    def _in_turn(self, sandboxes: Collection[Scanned]) -> list[Scanned]:
+        """Those that go on, the shortest so far first."""
+        going = [(s.scan.work.seconds, s) for s in sandboxes if s.scan.work is not None]
+        return [one for _, one in sorted(going, key=lambda pair: pair[0])]
