@@ -9,22 +9,18 @@ only the files' sizes are read again; mappings, which cost most, when new memory
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 
 from sandboxd.supervisor.process import Process
+from sandboxd.tables import descriptor_tables
 
 _BLOCK_BYTES = 512
-# kcmp(2): whether two tasks have one table of descriptors. Numbers: asm/unistd.h.
-_KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1)
-_KCMP_FILES = 2
 # System V segments are counted by their namespace (ipc/shm.c names them so).
 _SEGMENT = b"/SYSV"
 # Processes may hand mappings on without new memory: now and then all are read.
 _MAPPINGS_SECONDS = 10.0
-_libc = ctypes.CDLL(None, use_errno=True)
 # One that made itself undumpable hides from a supervisor of its own uid.
 _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 
@@ -78,15 +74,21 @@ class Walker:
             yield
 
     def _descriptors(self, process: Process, paths: dict[int, str]) -> Iterator[None]:
-        for number in _tables(process):
-            with suppress(*_UNSEEN), os.scandir(f"/proc/{number}/fd") as entries:
-                for entry in entries:
-                    with suppress(*_UNSEEN):
-                        status = entry.stat()
-                        if status.st_dev == self._device:
-                            paths[status.st_ino] = entry.path
-                    yield
-            yield
+        with suppress(*_UNSEEN):
+            # One thread has one table.
+            tables = [process.pid] if process.threads == 1 else descriptor_tables(process.pid)
+            for number in tables:
+                yield from self._table(number, paths)
+
+    def _table(self, number: int, paths: dict[int, str]) -> Iterator[None]:
+        with suppress(*_UNSEEN), os.scandir(f"/proc/{number}/fd") as entries:
+            for entry in entries:
+                with suppress(*_UNSEEN):
+                    status = entry.stat()
+                    if status.st_dev == self._device:
+                        paths[status.st_ino] = entry.path
+                yield
+        yield
 
     def _mappings(self, number: int, paths: dict[int, str]) -> Iterator[None]:
         device = f" {os.major(self._device):02x}:{os.minor(self._device):02x} ".encode()
@@ -100,20 +102,3 @@ class Walker:
                         entry = f"{int(start, 16):x}-{int(end, 16):x}"
                         paths.setdefault(int(inode), f"/proc/{number}/map_files/{entry}")
                 yield
-
-
-def _tables(process: Process) -> Iterator[int]:
-    """A thread for each table of descriptors: those of a process have one, unless they were made
-    otherwise (clone(2), CLONE_FILES)."""
-    yield process.body
-    if process.threads > 1:
-        with suppress(*_UNSEEN), os.scandir(f"/proc/{process.pid}/task") as tasks:
-            for task in tasks:
-                number = int(task.name)
-                if number != process.body and not _have_one_table(process.body, number):
-                    yield number
-
-
-def _have_one_table(one: int, other: int) -> bool:
-    # An error, such as a kernel without it, is a table to be looked at.
-    return _KCMP >= 0 and _libc.syscall(_KCMP, one, other, _KCMP_FILES, 0, 0) == 0

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 
 from sandboxd.entries import join
+from sandboxd.tables import descriptor_tables
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd
 from sandboxd.workspace.listing import VANISHED
@@ -128,8 +129,8 @@ def _nameless(uid: int, device: int) -> Iterator[os.stat_result | None]:
     to look at another's descriptors (CAP_SYS_PTRACE); without it there are none to be seen. None
     for any other descriptor. Raises Uncountable."""
     seen, looks = set(), 0
-    for pid in _processes(uid):
-        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+    for number in _tables(uid):
+        with suppress(OSError), os.scandir(f"/proc/{number}/fd") as descriptors:
             for item in descriptors:
                 looks += 1
                 if looks > _MAX_DESCRIPTORS:
@@ -141,6 +142,12 @@ def _nameless(uid: int, device: int) -> Iterator[os.stat_result | None]:
                     if is_ours and found.st_nlink == 0 and found.st_ino not in seen:
                         seen.add(found.st_ino)
                         yield found
+
+
+def _tables(uid: int) -> Iterator[int]:
+    for pid in _processes(uid):
+        with suppress(OSError):
+            yield from descriptor_tables(int(pid))
 
 
 def _processes(uid: int) -> Iterator[str]:

@@ -53,6 +53,7 @@ LAYERS = {
             "osutil",
             "readiness",
             "sums",
+            "tables",
             "turns",
         ),
         (),

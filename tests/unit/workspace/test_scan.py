@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,25 @@ def test_it_gives_way_at_each_name(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / str(number)).touch()
     assert len(list(scan.used_bytes([str(tmp_path)], None, 1000))) >= 50
+
+
+def test_open_files_without_a_name_count_when_the_main_thread_has_ended(tmp_path: Path) -> None:
+    code = """
+import ctypes, os, sys, threading, time
+held = open(sys.argv[1], "wb"); held.write(bytes(3 << 20)); held.flush(); os.unlink(sys.argv[1])
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("on", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+    argv = [sys.executable, "-IS", "-c", code, str(tmp_path / "gone")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"on\n"
+            stat = Path(f"/proc/{process.pid}/stat")
+            deadline = time.monotonic() + 20
+            while stat.read_text().rpartition(") ")[2][0] != "Z":
+                assert time.monotonic() < deadline
+            assert used(tmp_path, uid=os.getuid()) >= 3 << 20
+        finally:
+            process.kill()

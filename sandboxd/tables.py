@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of descriptors that a process has.
+
+/proc/PID/fd shows the main thread's, which is empty once that has ended while others run on; and a
+thread may have been made with a table of its own (clone(2), CLONE_FILES).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+
+# kcmp(2): whether two tasks have one table. Numbers: asm/unistd.h.
+_KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1)
+_KCMP_FILES = 2
+# Each thread is compared with so many others; beyond that one table may be given twice.
+_COMPARED = 8
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def descriptor_tables(pid: int) -> Iterator[int]:
+    """A thread for each table; its descriptors are in /proc/NUMBER/fd, and there may be none.
+
+    Raises FileNotFoundError or ProcessLookupError when the process is gone. Without
+    CAP_SYS_PTRACE, and in kernels without kcmp, tables are given once for each thread.
+    """
+    given: list[int] = []
+    with os.scandir(f"/proc/{pid}/task") as tasks:
+        for task in tasks:
+            number = int(task.name)
+            if not any(_have_one(number, other) for other in given):
+                if len(given) < _COMPARED:
+                    given.append(number)
+                yield number
+
+
+def _have_one(one: int, other: int) -> bool:
+    return _KCMP >= 0 and _libc.syscall(_KCMP, one, other, _KCMP_FILES, 0, 0) == 0
