@@ -18,7 +18,6 @@ from sandboxd import __version__
 from sandboxd.errors import ConfigError
 from sandboxd.model import Limits
 from sandboxd.policy import (
-    DEFAULT_ADDRESS_SPACE_BYTES,
     DEFAULT_RESERVE_BYTES,
     DEFAULT_UID_COUNT,
     DEFAULT_UID_FIRST,
@@ -69,8 +68,14 @@ def _flag(value: object) -> bool:
     raise ValueError("must be true or false")
 
 
+def _unless_unlimited(value: object) -> object:
+    """None for `unlimited`."""
+    return None if value == "unlimited" else value
+
+
 # The last validator runs first.
 _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
+_BytesOrUnlimited = Annotated[_Bytes | None, BeforeValidator(_unless_unlimited)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
 _Cpus = Annotated[float, BeforeValidator(parse_cpus), BeforeValidator(_scalar)]
 _Paths = Annotated[tuple[str, ...], BeforeValidator(_paths)]
@@ -111,7 +116,7 @@ class Config(BaseModel):
     memory_limit_bytes: _Bytes | None = None
     pids_limit: _Count = 512
     worker_memory_reserve_bytes: _Bytes = DEFAULT_RESERVE_BYTES
-    address_space_limit_bytes: _Bytes = DEFAULT_ADDRESS_SPACE_BYTES
+    address_space_limit_bytes: _BytesOrUnlimited = None
     disk_limit_bytes: _Bytes = 10 << 30
     disk_means: Literal["auto", "quota", "image", "count"] = "auto"
     """By what disk limits are held: quota and image refuse to start where the host cannot."""

@@ -24,8 +24,6 @@ DEFAULT_MEMORY_BYTES = 2 << 30
 DEFAULT_RESERVE_BYTES = 256 << 20
 # Where no setting bounds it.
 _LONGEST_SECONDS = 366 * 86400.0
-# rlimit scheme: less breaks runtimes that reserve address space, such as Node and the JVM.
-DEFAULT_ADDRESS_SPACE_BYTES = 64 << 30
 # Of what a host may have of processes and threads together, what is its own.
 _TASKS_KEPT_SHARE = 8
 _TASKS_KEPT_LEAST = 1024

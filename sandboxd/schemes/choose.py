@@ -63,7 +63,7 @@ class Wanted:
     aggregate_tasks: int
     io_path: str
     io_detail: str
-    address_space_bytes: int
+    address_space_bytes: int | None
     images: str | None
     system_paths: tuple[str, ...]
     etc_hidden: tuple[str, ...]

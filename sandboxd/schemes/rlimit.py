@@ -42,7 +42,7 @@ class RlimitScheme:
     name = SchemeName.RLIMIT
 
     def __init__(
-        self, reason: str, supervisor: SupervisorClient, *, address_space_bytes: int
+        self, reason: str, supervisor: SupervisorClient, *, address_space_bytes: int | None
     ) -> None:
         self.reason = reason
         self._address_space_bytes = address_space_bytes

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -116,13 +117,12 @@ def _pids(powers: Powers) -> Enforcement:
 
 
 def rlimits(
-    powers: Powers, limits: Limits, *, address_space_bytes: int
+    powers: Powers, limits: Limits, *, address_space_bytes: int | None
 ) -> Mapping[str, tuple[int, int]]:
     """The common ones, and the backstops on each process."""
     chosen = dict(common.rlimits(limits))
-    data = data_bytes(powers, limits.memory_bytes)
-    chosen["RLIMIT_DATA"] = (data, data)
-    chosen["RLIMIT_AS"] = (address_space_bytes, address_space_bytes)
+    chosen["RLIMIT_DATA"] = _pair(data_bytes(powers, limits.memory_bytes))
+    chosen["RLIMIT_AS"] = _pair(address_space_bytes)
     if powers.has_own_uids:
         chosen["RLIMIT_NPROC"] = (limits.pids, limits.pids)
     else:
@@ -133,11 +133,20 @@ def rlimits(
     return chosen
 
 
-def data_bytes(powers: Powers, memory_bytes: int) -> int:
-    """RLIMIT_DATA. It counts what may be written, not what is, and a program it refuses ends as it
-    likes: under a supervisor it must leave room for the verdict. A JVM whose heap grows has three
-    to four times its resident set."""
-    return memory_bytes * 4 + (1 << 30) if powers.is_supervised else memory_bytes
+def _pair(size: int | None) -> tuple[int, int]:
+    """Soft and hard; None: no limit."""
+    chosen = resource.RLIM_INFINITY if size is None else size
+    return chosen, chosen
+
+
+def data_bytes(powers: Powers, memory_bytes: int) -> int | None:
+    """RLIMIT_DATA, None for none. It counts what may be written, not what is, and a program it
+    refuses ends as it likes: a JVM whose heap grows has three to four times its resident set, one
+    built with a sanitizer terabytes. So where a supervisor measures the sum there is none, and
+    where the supervisor knows only a part of it there is room for the verdict."""
+    if not powers.is_supervised:
+        return memory_bytes
+    return None if powers.measures_exactly else memory_bytes * 4 + (1 << 30)
 
 
 def caps(powers: Powers, limits: Limits) -> Caps:

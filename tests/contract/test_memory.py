@@ -68,6 +68,20 @@ while 1:
     os.close(fd); tell(len(held))
 """,
 }
+# Terabytes that nothing is in, and room for more than any limit that is then filled.
+RESERVE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_size_t]
+private_anonymous, noreserve = 0x22, 0x4000
+for size, protection in ((20 << 40, 0), (200 << 30, 3)):
+    place = libc.mmap(None, size, protection, private_anonymous | noreserve, -1, 0)
+    assert place != ctypes.c_void_p(-1).value, size
+ctypes.memset(place, 1, 1 << 20)
+print("whole", flush=True)
+"""
+FILL = "for n in range(1, 4096): ctypes.memset(place + (n << 20), 1, 1 << 20); tell(n)"
 BESIDE = """
 import os, time
 held = bytearray(150 << 20)
@@ -102,6 +116,15 @@ def test_a_bomb_is_killed_as_one(daemon: Daemon, create: Create, kind: str) -> N
     if kind != "twenty processes":
         assert progress_mib(daemon, made) * MIB <= LIMIT + OVERSHOOT
     assert daemon.execute(made["id"], ["echo", "on"])["stdout"] == "on\n"
+
+
+def test_memory_that_is_only_reserved_does_not_count(daemon: Daemon, create: Create) -> None:
+    made = create(limits={"memory_bytes": LIMIT})
+    ran = daemon.execute(made["id"], python(RESERVE))
+    assert (ran["status"], ran["stdout"], ran["stderr"]) == ("EXITED", "whole\n", "")
+    ran = daemon.execute(made["id"], python(GROW + RESERVE + FILL), timeout_seconds=50)
+    assert is_oom(ran, "sandbox")
+    assert progress_mib(daemon, made) * MIB <= LIMIT + OVERSHOOT
 
 
 @pytest.mark.usefixtures("requires_root")

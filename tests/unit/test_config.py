@@ -29,6 +29,13 @@ def test_addresses_that_are_none_are_refused(value: object) -> None:
         Config.model_validate({"denied_addresses": value})
 
 
+@pytest.mark.parametrize(("value", "expected"), [("unlimited", None), ("64G", 64 << 30)])
+def test_a_limit_that_may_be_none(value: str, expected: int | None) -> None:
+    found = Config.model_validate({"address_space_limit_bytes": value})
+    assert found.address_space_limit_bytes == expected
+    assert Config().address_space_limit_bytes is None
+
+
 def test_a_setting_that_is_none_is_named_with_the_nearest_that_is(tmp_path: Path) -> None:
     file = tmp_path / "sandboxd.toml"
     file.write_text('max_sandboxes_per_user = 3\nqqq = 1\ncgroup_mode = "maybe"\n')

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands behind a supervisor on each process, by what the supervisor can do."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import replace
+
+import pytest
+
+from sandboxd.schemes import supervised
+from sandboxd.schemes.supervised import Powers
+from tests.unit.values import LIMITS
+
+ABLE = Powers(is_supervised=True, has_own_uids=True, measures_exactly=True)
+NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def test_nothing_bounds_what_is_only_reserved_where_the_sum_is_measured() -> None:
+    chosen = supervised.rlimits(ABLE, LIMITS, address_space_bytes=None)
+    assert chosen["RLIMIT_DATA"] == chosen["RLIMIT_AS"] == NO_LIMIT
+    assert supervised.caps(ABLE, LIMITS).data_bytes is None
+    chosen = supervised.rlimits(ABLE, LIMITS, address_space_bytes=1 << 36)
+    assert chosen["RLIMIT_AS"] == (1 << 36, 1 << 36)
+
+
+@pytest.mark.parametrize(
+    ("powers", "share"),
+    [
+        (replace(ABLE, measures_exactly=False), 4),
+        (Powers(is_supervised=False, has_own_uids=True), 1),
+    ],
+)
+def test_data_of_each_process_is_bounded_where_it_is_not(powers: Powers, share: int) -> None:
+    soft, hard = supervised.rlimits(powers, LIMITS, address_space_bytes=None)["RLIMIT_DATA"]
+    assert soft == hard == LIMITS.memory_bytes * share + (0 if share == 1 else 1 << 30)
+
+
+def test_a_sum_with_shared_pages_in_it_is_advisory() -> None:
+    detail = supervised.enforcement(replace(ABLE, measures_exactly=False))["memory_bytes"].detail
+    assert detail.startswith("advisory: ")
+    assert "CAP_SYS_PTRACE" in detail
+    assert not supervised.enforcement(ABLE)["memory_bytes"].detail.startswith("advisory")
