@@ -84,6 +84,10 @@ def decide(
     if owner is not None:
         return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, owner)
     match facts.reason:
+        case "timeout" if _passed_cpu_limit(facts, cpu_limit_seconds):
+            # As much was used before the time was over, and the next look would have told.
+            status = ExecutionStatus.CPU_TIME_EXCEEDED
+            return outcome(status, ErrorCode.CPU_TIME, whose("cpu_seconds"))
         case "timeout":
             return outcome(ExecutionStatus.TIMED_OUT, ErrorCode.TIMEOUT, whose("timeout_seconds"))
         case "cpu_time":
@@ -256,6 +260,10 @@ def _pids_owner(
 def _pids_denied(facts: Facts) -> int | None:
     own = (facts.counters or {}).get("pids_max")
     return None if own is None else own + max(0, _rose(facts, "sandbox_pids_max"))
+
+
+def _passed_cpu_limit(facts: Facts, limit: float | None) -> bool:
+    return limit is not None and (usage(facts).cpu_seconds or 0.0) >= limit
 
 
 def _passed_rlimit_cpu(facts: Facts, number: int | None, limit: float | None) -> bool:

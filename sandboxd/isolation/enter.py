@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from sandboxd.isolation import interpreter, layers, linux, mounts, seccomp
@@ -42,11 +43,13 @@ def enter_and_exec(
     *,
     terminal: socket.socket | None,
     keep_fd: int,
+    before_exec: Callable[[], object],
 ) -> NoReturn:
     """Give everything up and become the command.
 
     spec: the execution's specification (spawn/reports.py). stdio: fds for 0, 1, 2. terminal: where
     to send the ends of a terminal that is to be made; keep_fd: the close-on-exec error pipe.
+    before_exec: called last, as the command's own identity.
     Raises EnterFailed; never returns.
     """
     step = "session"
@@ -82,6 +85,7 @@ def enter_and_exec(
         if spec["filter"] is not None:
             seccomp.load(seccomp.Filter(spec["filter"]))
         step = "exec"
+        before_exec()
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
     except OSError as exc:
         needed = None

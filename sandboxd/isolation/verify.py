@@ -23,6 +23,16 @@ def _status(pid: str) -> dict[str, str]:
         return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
 
 
+def peak_bytes(pid: int) -> int | None:
+    """The most a process had of resident memory since its exec; None once it has ended."""
+    try:
+        text = _status(str(pid)).get("VmHWM")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # In the middle of its exec it has none yet.
+    return None if text is None else int(text.split()[0]) * 1024 or None
+
+
 def _has_filter_of_its_own(status: dict[str, str]) -> bool:
     """Seccomp is 2 (a filter), and it has more of them than we, who may live in a container.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -31,6 +32,15 @@ class ChildFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class SetupUse:
+    """What the child used before it was the command: seconds, and bytes of memory at most."""
+
+    user_seconds: float = 0.0
+    system_seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Child:
     """A running command: read ends of its output, write end of its input (both a terminal's master,
     with its slave in `terminal_fd`); when it was forked, by the monotonic and by the wall clock."""
@@ -41,6 +51,7 @@ class Child:
     terminal_fd: int | None
     started: float
     started_at: float
+    setup: SetupUse
 
 
 def start_child(
@@ -61,14 +72,14 @@ def start_child(
         os.close(fd)
     if theirs.channel is not None:
         theirs.channel.close()
-    _await_exec(pid, error_read)
+    setup = _await_exec(pid, error_read)
     terminal_fd = None
     if ours.channel is not None:
         # Sent before the exec, so it is there.
         _, (master, terminal_fd), _, _ = socket.recv_fds(ours.channel, 1, 2)
         ours.channel.close()
         ours = _Ends((master,), master, None)
-    return Child(pid, ours.stdio, ours.input_fd, terminal_fd, started, started_at)
+    return Child(pid, ours.stdio, ours.input_fd, terminal_fd, started, started_at, setup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,11 @@ def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) ->
         with suppress(PermissionError):
             enter.raise_oom_score()
         enter.enter_and_exec(
-            spec, _above_stdio(ends.stdio), terminal=ends.channel, keep_fd=error_fd
+            spec,
+            _above_stdio(ends.stdio),
+            terminal=ends.channel,
+            keep_fd=error_fd,
+            before_exec=lambda: os.write(error_fd, _own_use()),
         )
     except enter.EnterFailed as exc:
         failure |= {"step": exc.step, "errno": exc.errno, "text": str(exc),
@@ -135,20 +150,40 @@ def _above_stdio(stdio: tuple[int, ...]) -> tuple[int, int, int]:
     return (high[0], high[1], high[2])
 
 
-def _await_exec(pid: int, error_fd: int) -> None:
+def _own_use() -> bytes:
+    """What the child used until now, which wait4(2) will count with the command's."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return json.dumps([used.ru_utime, used.ru_stime, used.ru_maxrss * 1024]).encode() + b"\n"
+
+
+def _await_exec(pid: int, error_fd: int) -> SetupUse:
     """Return when the pipe closed by exec; raise ChildFailed with what the child wrote."""
     try:
-        poller = select.poll()
-        poller.register(error_fd, select.POLLIN | select.POLLHUP)
-        # An exec from a dead network file system must not hold us for ever.
-        answer = os.read(error_fd, 4096) if poller.poll(int(_EXEC_SECONDS * 1000)) else None
+        answer = _read_all(error_fd)
     finally:
         os.close(error_fd)
-    if answer == b"":
-        return
+    # A death before the exec closes the pipe, too; it is told by the wait status.
+    use, _, failure = (answer or b"").rpartition(b"\n")
+    if answer is not None and not failure:
+        return SetupUse(*json.loads(use)) if use else SetupUse()
     os.kill(pid, signal.SIGKILL)
     if answer is None:
         raise ChildFailed("exec", 0, f"the exec did not happen within {_EXEC_SECONDS:g} seconds")
     os.waitpid(pid, 0)
-    failure = json.loads(answer)
-    raise ChildFailed(failure["step"], failure["errno"], failure["text"], failure["interpreter"])
+    failed = json.loads(failure)
+    raise ChildFailed(failed["step"], failed["errno"], failed["text"], failed["interpreter"])
+
+
+def _read_all(fd: int) -> bytes | None:
+    """Until its other end is closed; None when that takes too long: an exec from a dead network
+    file system must not hold us for ever."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN | select.POLLHUP)
+    deadline = time.monotonic() + _EXEC_SECONDS
+    answer = b""
+    while poller.poll(max(0, int((deadline - time.monotonic()) * 1000))):
+        read = os.read(fd, 4096)
+        if not read:
+            return answer
+        answer += read
+    return None

@@ -30,16 +30,18 @@ from sandboxd.cgroup import counters
 from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import linux, verify
 from sandboxd.spawn import records
-from sandboxd.spawn.child import ChildFailed, start_child
+from sandboxd.spawn.child import ChildFailed, SetupUse, start_child
 from sandboxd.spawn.control import Control
 from sandboxd.spawn.ending import Ending
 from sandboxd.spawn.patience import patiently
+from sandboxd.spawn.sampling import PeakSampler
 from sandboxd.spawn.stdio import Stdio
 from sandboxd.spawn.supervised import evidence_of
 from sandboxd.spawn.tree import (
     Tree,
     children_cpu_seconds,
     children_io_bytes,
+    has_ended,
     largest_child_bytes,
     wake_on_signals,
 )
@@ -86,6 +88,8 @@ class Shim:
         self._job: str | None = None
         self._baseline: dict[str, int | None] = {}
         self._memory_events_fd = -1
+        self._sampler: PeakSampler | None = None
+        self._setup = SetupUse()
 
     def live(self) -> None:
         """From "ready" to the record."""
@@ -173,6 +177,7 @@ class Shim:
             self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
         )
         self._started, self._started_at = child.started, child.started_at
+        self._setup = child.setup
         self._ending = Ending(
             timeout_seconds=self._spec["timeout_seconds"],
             grace_seconds=self._spec["kill_grace_seconds"],
@@ -187,16 +192,19 @@ class Shim:
             self._poll.register(self._memory_events_fd, select.POLLPRI)
 
     def _check_privileges(self, pid: int) -> None:
+        """One that ended has nothing left. It may have been killed before its exec, whose pipe then
+        closed as well: that is how the execution ended, and no failure to start it."""
         pidfd = os.pidfd_open(pid)
         try:
+            host_pid = verify.host_pid(pidfd)
             left = verify.privileges_left(
-                verify.host_pid(pidfd),
-                self._spec["uid"],
-                is_filtered=self._spec["filter"] is not None,
+                host_pid, self._spec["uid"], is_filtered=self._spec["filter"] is not None
             )
+            if self._scope is None:
+                self._sampler = PeakSampler(host_pid, time.monotonic())
         finally:
             os.close(pidfd)
-        if left is not None:
+        if left is not None and not has_ended(pid):
             self._tree.kill(timeout_seconds=_KILL_SECONDS)
             raise ChildFailed("verify", 0, left)
 
@@ -206,6 +214,8 @@ class Shim:
         while self._ending.reason is None:
             for fd, events in self._poll.poll(self._poll_milliseconds()):
                 self._handle(fd, events)
+            if self._sampler is not None and self._tree.main_status is None:
+                self._sampler.look(time.monotonic())
             if self._ending.check(time.monotonic()):
                 self._tree.signal(signal.SIGTERM)
             if self._ending.reason is None and not self._ending.is_frozen:
@@ -257,8 +267,16 @@ class Shim:
                 self._stdio.resize(int(order["rows"]), int(order["cols"]))
                 self._control.answer(order, {}, [])
 
+    def _largest_process(self) -> int | None:
+        """Exact where it is told, else at least so much."""
+        seen = None if self._sampler is None else self._sampler.peak_bytes
+        return largest_child_bytes(self._setup.peak_bytes) or seen
+
     def _poll_milliseconds(self) -> int | None:
         wait = self._ending.wait_seconds(time.monotonic())
+        look = None if self._sampler is None else self._sampler.wait_seconds()
+        if look is not None:
+            wait = look if wait is None else min(wait, look)
         if wait is None:
             return None
         if self._spec["cpu_seconds"] is not None and self._scope is not None:
@@ -282,6 +300,8 @@ class Shim:
             # Its last words were above the cap, and its end was seen before they were read.
             self._ending.exceeded_output()
         user, system = children_cpu_seconds()
+        user = max(0.0, user - self._setup.user_seconds)
+        system = max(0.0, system - self._setup.system_seconds)
         read, written = children_io_bytes()
         record = {
             "protocol": records.PROTOCOL,
@@ -298,7 +318,7 @@ class Shim:
             "cpu_system_seconds": system,
             "io_read": read,
             "io_written": written,
-            "largest_process": largest_child_bytes(),
+            "largest_process": self._largest_process(),
             "streams": self._stdio.facts(),
             "baseline": self._baseline,
             "counters": None,

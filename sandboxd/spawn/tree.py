@@ -22,6 +22,8 @@ _PASS_SECONDS = 0.0005
 _BLOCK_BYTES = 512
 # Of a wait status (WCOREDUMP of wait(2)).
 _CORE_DUMPED = 0x80
+# What an interpreter touches on its way to execve(2).
+_EXEC_BYTES = 1 << 20
 
 
 class Tree:
@@ -130,14 +132,19 @@ def children_cpu_seconds() -> tuple[float, float]:
     return usage.ru_utime, usage.ru_stime
 
 
-def largest_child_bytes() -> int | None:
+def largest_child_bytes(setup_bytes: int) -> int | None:
     """The largest resident set of any child reaped so far; None where it cannot be told.
 
-    A fork takes its parent's over (getrusage(2)), so what is not above ours says nothing.
+    setup_bytes: what the command's process had before its exec, which counts for it as well
+    (getrusage(2)): what is hardly above says nothing.
     """
-    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest * 1024 if largest > own else None
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return largest if largest > setup_bytes + _EXEC_BYTES else None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child ended; it is not reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def children_io_bytes() -> tuple[int, int]:

@@ -42,7 +42,7 @@ class Execution(Group):
         self._throttled_seconds = 0.0
         self._memory_peak: int | None = None
         self._pids_peak: int | None = None
-        self._killed = self._looks = 0
+        self._killed = 0
         self._written_at = self._shim_seen_at = now
         self._last_report: dict[str, Any] = {}
         self._take_up()
@@ -103,8 +103,7 @@ class Execution(Group):
     def note_memory(self, used_bytes: int) -> None:
         """What the last look found."""
         self.memory_bytes = used_bytes
-        if self.members:
-            self._looks += 1
+        if any(not process.is_setup for process in self.members.values()):
             self._memory_peak = max(self._memory_peak or 0, used_bytes)
 
     def note_stopped(self, seconds: float) -> None:
@@ -114,6 +113,13 @@ class Execution(Group):
 
     def meet(self, process: Process, uid: int | None) -> None:
         """A new process of it. The first one, still the shim's own child, shows its namespaces."""
+        if self._pids_peak is None and self.shim is not None:
+            # Its first one, while it is what the shim forked.
+            process.is_setup = process.parent == self.shim.pid and not process.has_execed
+            if process.is_setup:
+                # What it used until now is not the command's.
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    process.look()
         self.members[process.pid] = process
         if self._shared is None and self._abilities.sees_shared:
             with suppress(OSError):
@@ -153,8 +159,7 @@ class Execution(Group):
         """What was measured; None for what nobody saw."""
         seen = self._pids_peak is not None
         return {
-            # A single look may have met it in the middle of its exec.
-            "memory_peak": self._memory_peak if self._looks > 1 or self.is_condemned else None,
+            "memory_peak": self._memory_peak or None,
             "pids_peak": self._pids_peak,
             "cpu_seconds": self._used.cpu_seconds if seen else None,
             "io_read": self._used.io_read if seen and self._reads_io else None,
@@ -204,7 +209,6 @@ class Execution(Group):
                 self._memory_peak, self._pids_peak = before["memory_peak"], before["pids_peak"]
                 self._throttled_seconds = before["cpu_throttled_seconds"]
                 self._killed = before["oom_kills"]
-                self._looks = 0 if before["memory_peak"] is None else 2
                 self._used = Gains(
                     before["cpu_seconds"], before["io_read"] or 0, before["io_written"] or 0
                 )

@@ -164,7 +164,8 @@ def measure(
 
     Raises PermissionError without CAP_SYS_PTRACE.
     """
-    bodies = [process.body for group in groups for process in group.members.values()]
+    processes = [process for group in groups for process in group.members.values()]
+    bodies = [process.body for process in processes if not process.is_setup]
     anonymous = shared = 0
     for body in bodies:
         one_anonymous, one_shared = proportional(body)

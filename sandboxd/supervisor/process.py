@@ -41,13 +41,14 @@ class Process:
     io counts what waited-for children did, too; -1 where it may not be read. body: the number of
     the thread through which its memory is seen: /proc/PID shows none once the main thread has
     ended, while the others run on. inherited_bytes: of its anonymous memory, what may be its
-    parent's as well. holdings: files that it leads to, kept by files.py.
+    parent's as well. holdings: files that it leads to, kept by files.py. is_setup: not the command
+    yet, but what makes its place; its memory is ours.
     """
 
     __slots__ = (
         "_files", "_fresh", "_last", "anonymous_bytes", "body", "children", "children_gain",
         "faults", "has_execed", "has_new_faults", "holdings", "inherited_bytes", "io_read",
-        "io_written", "is_zombie", "own", "own_gain", "parent", "pid", "resident_bytes",
+        "io_written", "is_setup", "is_zombie", "own", "own_gain", "parent", "pid", "resident_bytes",
         "start_time", "threads",
     )  # fmt: skip
 
@@ -56,7 +57,7 @@ class Process:
         self.pid = self.body = pid
         self.holdings = Holdings()
         self.inherited_bytes = -1
-        self.has_execed = False
+        self.has_execed = self.is_setup = False
         self._files: dict[str, int] = {}
         self._last = self._fresh = b""
         self.own = self.children = self.faults = self.parent = self.start_time = 0
@@ -99,6 +100,9 @@ class Process:
 
     def look_at_memory(self) -> None:
         """Read the resident set."""
+        if self.is_setup and not self.has_execed:
+            return
+        self.is_setup = False
         fields = self._memory_words()
         resident, shared = int(fields[1]), int(fields[2])
         self.resident_bytes = resident * PAGE_BYTES

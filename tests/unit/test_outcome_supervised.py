@@ -104,3 +104,18 @@ def test_a_limit_of_processes_is_told_where_that_is_sure(
 
 def test_what_the_shim_counted_is_known_without_a_look() -> None:
     assert usage(replace(FACTS, pids_at_end=20)).pids_peak == 20
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        (2.5, ExecutionStatus.CPU_TIME_EXCEEDED),
+        (2.6, ExecutionStatus.TIMED_OUT),
+        (None, ExecutionStatus.TIMED_OUT),
+    ],
+)
+def test_a_limit_of_processor_time_that_was_passed_is_told_at_a_timeout(
+    limit: float | None, status: ExecutionStatus
+) -> None:
+    facts = replace(FACTS, reason="timeout", supervised=SEEN)
+    assert decide(facts, own_limits=(), cpu_limit_seconds=limit).status is status
