@@ -170,12 +170,23 @@ class Process:
         with suppress(ProcessLookupError, FileNotFoundError, PermissionError):
             pidfd = open_pidfd(self.pid)
             try:
-                started = self.start_time
-                self.look()
-                if started in (0, self.start_time):
+                # No look: what it used since the last one is for the next to count.
+                if self.start_time in (0, int(self._state_words()[19])):
                     signal.pidfd_send_signal(pidfd, number)
             finally:
                 os.close(pidfd)
+
+    def stands_still(self) -> bool:
+        """Whether it is stopped, or has ended."""
+        try:
+            return self._state_words()[0] in b"TtZX"
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+
+    def _state_words(self) -> list[bytes]:
+        """stat from the state on."""
+        data = self._read("stat")
+        return data[data.rindex(b")") + 2 :].split(None, 20)
 
     def close(self) -> None:
         """Close what is open."""

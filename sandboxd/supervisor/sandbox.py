@@ -19,6 +19,7 @@ from sandboxd.supervisor.hand import Hand
 from sandboxd.supervisor.host import Abilities
 from sandboxd.supervisor.judgement import View, is_over, oom_verdict, own_bytes
 from sandboxd.supervisor.memory import MemoryGauge
+from sandboxd.supervisor.order import continue_children, stop_parents
 from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.scan import Scan
 from sandboxd.supervisor.state import State, StateDirectory
@@ -147,9 +148,11 @@ class Sandbox:
     def leave(self) -> None:
         """Before we end: nobody stays stopped."""
         if self._stopped and not self.state.suspended:
+            continue_children(self._members())
             self._signal_all(signal.SIGCONT)
         for execution in self.executions.values():
             if execution.stopped and not self.state.suspended:
+                continue_children(execution.members)
                 execution.signal(signal.SIGCONT)
             execution.write_report(time.monotonic(), at_once=True)
 
@@ -338,8 +341,10 @@ class Sandbox:
         runs = not self._stopped or self._has_newcomers or gains.cpu_seconds > 0
         if must_stop and runs:
             self._mark()
+            stop_parents(self._members())
             self._signal_all(signal.SIGSTOP)
         elif self._stopped and not must_stop:
+            continue_children(self._members())
             self._signal_all(signal.SIGCONT)
             for execution in self.executions.values():
                 execution.stopped = False
@@ -351,8 +356,10 @@ class Sandbox:
             if must_stop:
                 # Again at each look: one that was just being born is not in the list before.
                 self._mark()
+                stop_parents(execution.members)
                 execution.signal(signal.SIGSTOP)
             elif execution.stopped:
+                continue_children(execution.members)
                 execution.signal(signal.SIGCONT)
             execution.stopped = must_stop
 
@@ -387,6 +394,9 @@ class Sandbox:
             max(0, room), self._bytes_per_second, took,
             is_busy=not all(throttle.is_idle for throttle in throttles), begins=begins,
         )  # fmt: skip
+
+    def _members(self) -> dict[int, Process]:
+        return {pid: one for group in self._groups() for pid, one in group.members.items()}
 
     def _groups(self) -> Iterator[Group]:
         yield self.strays

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is stopped before whom, and that a parent stands still first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from sandboxd.supervisor.order import by_depth, continue_children, stop_parents
+from sandboxd.supervisor.process import Process
+
+
+def family(parents: dict[int, int]) -> dict[int, Process]:
+    made = {}
+    for pid, parent in parents.items():
+        made[pid] = Process(pid)
+        made[pid].parent = parent
+    return made
+
+
+def test_levels_are_from_the_top_down() -> None:
+    members = family({5: 4, 4: 2, 2: 1, 3: 1, 7: 3, 9: 8})
+    levels = [sorted(p.pid for p in level) for level in by_depth(members)]
+    assert levels == [[2, 3, 9], [4, 7], [5]]
+    assert by_depth({}) == []
+
+
+def test_a_circle_of_stale_parents_ends() -> None:
+    members = family({2: 3, 3: 2})
+    assert sorted(p.pid for level in by_depth(members) for p in level) == [2, 3]
+
+
+def test_a_parent_never_sees_its_child_stopped() -> None:
+    """A parent that waits with WUNTRACED writes what it saw."""
+    read_fd, write_fd = os.pipe()
+    top = os.fork()
+    if top == 0:
+        child = os.fork()
+        if child == 0:
+            while True:
+                time.sleep(0.0005)
+        os.write(write_fd, b"%d\n" % child)
+        while True:
+            _, status = os.waitpid(child, os.WUNTRACED)
+            os.write(write_fd, b"stopped\n" if os.WIFSTOPPED(status) else b"ended\n")
+            if not os.WIFSTOPPED(status):
+                os._exit(0)
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as lines:
+        child = int(lines.readline())
+        members = {pid: Process(pid) for pid in (top, child)}
+        for process in members.values():
+            process.look()
+        for _ in range(50):
+            stop_parents(members)
+            assert members[top].stands_still()
+            members[child].signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 5
+            while not members[child].stands_still():
+                assert time.monotonic() < deadline
+            continue_children(members)
+        os.kill(child, signal.SIGKILL)
+        assert lines.read() == b"ended\n"
+    os.waitpid(top, 0)
+    for process in members.values():
+        process.close()
