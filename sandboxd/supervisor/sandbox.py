@@ -228,7 +228,7 @@ class Sandbox:
         counted = time.monotonic()
         self._unseen = self.scan.unseen(shared_bytes)
         self._judge_memory(View(self._abilities, self._unseen, slice_seconds))
-        self._is_blind = self._cannot_know()
+        self._is_blind = self._cannot_know(now)
         judged = time.monotonic()
         self._memory_peak = max(self._memory_peak, self._gauge.used_bytes)
         self._pids_peak = max(self._pids_peak, self._threads)
@@ -256,12 +256,12 @@ class Sandbox:
         )
         return gone
 
-    def _cannot_know(self) -> bool:
+    def _cannot_know(self, now: float) -> bool:
         """Whether a limit may be passed, and finding out takes long: nobody runs on meanwhile."""
         gauges = [self._gauge, *(e.gauge for e in self._living() if e.gauge is not None)]
         if any(gauge.is_blind for gauge in gauges):
             return True
-        return self.scan.is_long and self._unseen > self.room_bytes
+        return self.scan.is_long(now) and self._unseen > self.room_bytes
 
     def _is_quiet(self, now: float) -> bool:
         """Whether no process ran since a look that left nothing open. Once a second: no."""
@@ -389,7 +389,7 @@ class Sandbox:
         for execution in self.executions.values():
             throttles.append(execution.throttle)
             begins |= not execution.members and now - execution.began < _BEGIN_SECONDS
-        room = self.room_bytes - (self._unseen if self.scan.is_long else 0)
+        room = self.room_bytes - (self._unseen if self.scan.is_long(now) else 0)
         return pace.of_running(
             max(0, room), self._bytes_per_second, took,
             is_busy=not all(throttle.is_idle for throttle in throttles), begins=begins,

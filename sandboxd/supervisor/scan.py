@@ -24,6 +24,7 @@ _TURN_SECONDS = 0.01
 _DUTY = 4
 _LONG_DUTY = 19
 _LONG_SECONDS = 0.1
+_LONG_MEMORY_SECONDS = 60.0
 
 
 class Scan:
@@ -33,17 +34,17 @@ class Scan:
         self.work: Work[None] | None = None
         self._known_at = self._began_at = shared_bytes
         self._after = now
-        self._took = 0.0
+        self._long_until = 0.0
 
     def unseen(self, shared_bytes: int) -> int:
         """At most about so much came since the last complete one began."""
         return max(0, shared_bytes - self._known_at)
 
-    @property
-    def is_long(self) -> bool:
-        """Whether they take long: what comes now will not be known soon."""
+    def is_long(self, now: float) -> bool:
+        """Whether they take long: what comes now will not be known soon. One of processes that
+        stood still is short and says nothing of the next."""
         so_far = 0.0 if self.work is None else self.work.seconds
-        return max(so_far, self._took) > _LONG_SECONDS
+        return so_far > _LONG_SECONDS or now < self._long_until
 
     def begin(self, steps: Generator[None, None, None], shared_bytes: int) -> None:
         """One is due."""
@@ -61,9 +62,10 @@ class Scan:
             return False
         self.work = None
         self._known_at = self._began_at
-        self._took = work.seconds
         if work.seconds > _LONG_SECONDS:
-            self._after = clock() + work.seconds * _LONG_DUTY
+            now = clock()
+            self._after = now + work.seconds * _LONG_DUTY
+            self._long_until = now + _LONG_MEMORY_SECONDS
         return True
 
     def note_fall(self, shared_bytes: int) -> None:

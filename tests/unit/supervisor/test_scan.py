@@ -50,7 +50,7 @@ def test_the_short_ones_are_done_in_the_first_turn(clock: Clock) -> None:
     scanner.take_turn(clock.now, [long, *short])
     assert [one.completed for one in short] == [1] * 20
     assert long.scan.work is not None
-    assert not long.scan.is_long
+    assert not long.scan.is_long(clock.now)
     # And rests for four times as long as the turn took.
     took = clock.now - 100.0
     assert took < 0.011
@@ -66,13 +66,15 @@ def test_one_that_takes_long_is_known_to_and_comes_seldom(clock: Clock) -> None:
         scanner.take_turn(clock.now, [long])
         clock.now = scanner.due([long]) or clock.now
         assert clock.now < 103
-    assert long.scan.is_long
+    assert long.scan.is_long(clock.now)
     assert not long.scan.may_begin(clock.now + 1, is_urgent=False)
     assert long.scan.may_begin(clock.now + 1, is_urgent=True)
     long.steps = 1
     scanner.scan_now(clock.now, long)
     assert long.completed == 2
-    assert not long.scan.is_long
+    # Short for once, as it is while all stand still.
+    assert long.scan.is_long(clock.now)
+    assert not long.scan.is_long(clock.now + 60)
 
 
 def nothing() -> Generator[None, None, None]:
