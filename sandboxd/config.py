@@ -146,6 +146,8 @@ class Config(BaseModel):
     max_memory_bytes_per_caller: _Bytes | None = None
     max_executions_per_caller: _Count | None = None
     max_pids_per_caller: _Count | None = None
+    max_record_bytes_per_caller: _Bytes = 32 << 20
+    """Environment, metadata and arguments of what lives; the daemon keeps them in memory."""
     max_memory_bytes: _Bytes | None = None
     max_cpus: _Cpus | None = None
     max_pids: _Count | None = 32768
@@ -171,6 +173,7 @@ class Config(BaseModel):
             memory_bytes=self.max_memory_bytes_per_caller,
             executions=self.max_executions_per_caller,
             pids=self.max_pids_per_caller,
+            record_bytes=self.max_record_bytes_per_caller,
         )
 
     def limit_policy(self, budget: Budget, tasks: TaskBudget) -> LimitPolicy:

@@ -137,6 +137,12 @@ def check_required(
             )
 
 
+_QUOTA_NAMES = {
+    "memory_bytes": "memory",
+    "record_bytes": "environment, metadata and arguments",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CallerQuota:
     """What all sandboxes of one owner may be together; None = no such bound."""
@@ -146,14 +152,15 @@ class CallerQuota:
     executions: int | None = None
     # Of sandboxes in which something runs.
     pids: int | None = None
+    record_bytes: int | None = None
 
     def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
         """Raise QuotaExceeded when `asked` more of a field of this do not fit."""
         bound = getattr(self, what)
         if bound is None or used + asked <= bound:
             return
-        named = what.removesuffix("_bytes")
-        show = format_bytes if what == "memory_bytes" else str
+        named = _QUOTA_NAMES.get(what, what)
+        show = format_bytes if "bytes" in what else str
         raise QuotaExceeded(
             f"cannot give uid {owner_uid} more {named}: {show(used)} of {show(bound)} are in use, "
             f"and {show(asked)} more were asked for",

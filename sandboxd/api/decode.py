@@ -10,6 +10,7 @@ from typing import TypeVar
 from aiohttp import web
 from pydantic import ValidationError
 
+from sandboxd.api.shares import Share
 from sandboxd.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 from sandboxd.quantity import format_bytes
 from sandboxd.wire.meant import meant
@@ -23,11 +24,17 @@ _VALUE_ERROR = "Value error, "
 M = TypeVar("M", bound=Request)
 
 
-async def read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
-    """The body as sent. Raises UnsupportedMediaType, RequestTooLarge and InvalidRequest."""
+async def read_body(request: web.BaseRequest, max_bytes: int, share: Share) -> bytes:
+    """The body as sent; a large one waits for its share.
+
+    Raises UnsupportedMediaType, RequestTooLarge and InvalidRequest.
+    """
     _check_encoding(request)
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
+    if request.body_exists:
+        # As it is, and as what is made of it.
+        await share.hold(2 * (request.content_length or max_bytes))
     await _continue(request)
     body = await _read_bounded(request, max_bytes)
     if body and request.content_type != "application/json":

@@ -6,29 +6,47 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.api.pages import page
+from sandboxd.api.inlining import execution_reply
+from sandboxd.api.pages import page_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.errors import Draining
 from sandboxd.model import Execution
-from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, ExecutionList, Inline
-from sandboxd.wire.files import RunAnswer
+from sandboxd.wire.answers import ExecutionAnswer
 from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
 from sandboxd.wire.requests import KillExecution, Nothing, Run, StartExecution
 
 
 async def start_execution(call: Call[StartExecution, Nothing]) -> Reply:
     """Start a command; wait for its end unless told not to."""
-    request = ExecutionRequest(
-        command=call.body.decode(), limits=call.body.changes(), origin=call.origin
-    )
+    wait_seconds = call.body.wait_seconds
+    return await _started(call, await _start(call), wait_seconds)
+
+
+async def _start(call: Call[StartExecution, Nothing]) -> Execution:
+    body = call.body
+    request = ExecutionRequest(command=body.decode(), limits=body.changes(), origin=call.origin)
     start = call.engine.start_execution(call.caller, call.sandbox, request)
-    return await _started(call, await call.work.finish(start), call.body.wait_seconds)
+    return await call.work.finish(start)
 
 
 async def run(call: Call[Run, Nothing]) -> Reply:
     """A sandbox and its one execution together."""
+    wait_seconds, read_files = call.body.wait_seconds, call.body.batch().read
+    started = await _run(call)
+    if not read_files:
+        return await _started(call, started, wait_seconds)
+    call.drop_body()
+    # Asked for first: the sandbox is released as soon as they are read.
+    reading = call.engine.files_read(call.caller, started.sandbox_id, started.id, read_files)
+    ended = await _wait(call, started, None)
+    async with call.work.waiting():
+        found = await reading
+    return await execution_reply(call, ended, files=found)
+
+
+async def _run(call: Call[Run, Nothing]) -> Execution:
     body = call.body
     sandbox_limits, execution_limits = body.split_changes()
     sandbox = SandboxRequest(
@@ -44,18 +62,7 @@ async def run(call: Call[Run, Nothing]) -> Reply:
         origin=call.origin,
     )
     execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
-    files = body.batch()
-    start = call.engine.run(call.caller, sandbox, execution, files)
-    started = await call.work.finish(start)
-    if not files.read:
-        return await _started(call, started, body.wait_seconds)
-    place = (started.sandbox_id, started.id)
-    # Asked for first: the sandbox is released as soon as they are read.
-    reading = call.engine.files_read(call.caller, *place, files.read)
-    ended = await _wait(call, started, None)
-    async with call.work.waiting():
-        found = await reading
-    return Reply(200, RunAnswer.with_files(await _answer(call, ended), found))
+    return await call.work.finish(call.engine.run(call.caller, sandbox, execution, body.batch()))
 
 
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
@@ -67,8 +74,14 @@ async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
         sandboxes = call.engine.list_sandboxes(call.caller)
         fitting = {sandbox.id for sandbox in sandboxes if query.fits(sandbox)}
         found = [one for one in found if one.sandbox_id in fitting]
-    executions, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
-    return Reply(200, ExecutionList.of(executions, next_cursor))
+    return await page_reply(
+        "executions",
+        found,
+        lambda execution: ExecutionAnswer.of(execution, None, None),
+        call.share,
+        cursor=query.cursor,
+        limit=query.limit,
+    )
 
 
 async def get_execution(call: Call[Nothing, WaitQuery]) -> Reply:
@@ -77,7 +90,7 @@ async def get_execution(call: Call[Nothing, WaitQuery]) -> Reply:
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     if timeout and not execution.is_finished:
         execution = await _wait(call, execution, timeout)
-    return Reply(200, await _answer(call, execution))
+    return await execution_reply(call, execution)
 
 
 async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
@@ -90,10 +103,12 @@ async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
         group=bool(call.body.group),
         grace_seconds=call.body.grace_seconds or 0.0,
     )
-    return Reply(200, await _answer(call, await call.work.finish(kill)))
+    return await execution_reply(call, await call.work.finish(kill))
 
 
 async def _started(call: Call[Any, Any], execution: Execution, wait_seconds: float | None) -> Reply:
+    # The shim has the input: nobody keeps it for as long as the execution lasts.
+    call.drop_body()
     if wait_seconds is None:
         execution = await _wait(call, execution, None)
     elif wait_seconds:
@@ -101,7 +116,7 @@ async def _started(call: Call[Any, Any], execution: Execution, wait_seconds: flo
         with suppress(Draining):
             execution = await _wait(call, execution, wait_seconds)
     status = 200 if execution.is_finished and wait_seconds != 0 else 201
-    return Reply(status, await _answer(call, execution))
+    return await execution_reply(call, execution, status)
 
 
 async def _wait(
@@ -111,13 +126,3 @@ async def _wait(
         return await call.engine.wait_execution(
             call.caller, execution.sandbox_id, execution.id, timeout_seconds
         )
-
-
-async def _answer(call: Call[Any, Any], execution: Execution) -> ExecutionAnswer:
-    # One byte more than is sent tells whether there is more.
-    size = INLINE_BYTES + 1
-    stdout = await call.engine.read_output(execution, "stdout", 0, size)
-    stderr = await call.engine.read_output(execution, "stderr", 0, size)
-    return ExecutionAnswer.of(
-        execution, Inline.of(stdout, execution.stdout), Inline.of(stderr, execution.stderr)
-    )

@@ -21,6 +21,7 @@ from aiohttp import web
 
 from sandboxd import errors
 from sandboxd.api.responses import Sent, send_error
+from sandboxd.api.shares import Share
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
 from sandboxd.model import Caller
@@ -75,7 +76,13 @@ class Replays:
         self._running: dict[tuple[int, str], _Running] = {}
 
     async def respond(
-        self, caller: Caller, key: str, fingerprint: str, request_id: str, serve: Serve
+        self,
+        caller: Caller,
+        key: str,
+        fingerprint: str,
+        request_id: str,
+        serve: Serve,
+        share: Share,
     ) -> Sent:
         """The first answer to this key; `serve` makes it. Raises IdempotencyKeyReused."""
         if _KEY.fullmatch(key) is None:
@@ -85,14 +92,17 @@ class Replays:
             _check(running.fingerprint, fingerprint)
             async with self._work.waiting():
                 sent = await asyncio.shield(running.answer)
+            # Its pieces are the first one's, which has made them within its own share.
             return _again(sent, running.request_id)
         known = self._keys.find(caller.uid, key)
         if known is not None:
             _check(known.fingerprint, fingerprint)
             if known.status is not None:
+                await share.hold(known.size_bytes)
                 body = await self._keys.body(known)
                 if body is not None:
-                    return _again(Sent(known.status, body), known.request_id)
+                    pieces = (body,) if body else ()
+                    return _again(Sent(known.status, pieces), known.request_id)
         answer: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         # One that nobody waits for must not be reported as never retrieved.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -165,7 +175,7 @@ def _check(first: str, now: str) -> None:
 def _again(sent: Sent, request_id: str) -> Sent:
     return Sent(
         sent.status,
-        sent.body,
+        sent.pieces,
         {**sent.headers, REPLAYED_HEADER: "true", "X-Request-Id": request_id},
     )
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import io
+import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from sandboxd import errors
+from sandboxd.api.sending import send_pieces
+from sandboxd.api.shares import SMALL_BYTES
 from sandboxd.names import new_id
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,8 @@ STATUS: Mapping[type[errors.SandboxdError], int] = {
     errors.OperationTimedOut: 504,
     errors.DiskQuotaExceeded: 507,
 }
-_SMALL_BYTES = 64 * 1024
+# How long a client may take to read an answer.
+TAKEN_SECONDS = 75.0
 # How soon a client may try again; a release is what frees capacity, so there is no better guess.
 _RETRY_AFTER_SECONDS = 5
 _JSON = "application/json"
@@ -46,11 +49,12 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler answers with."""
+    """What a handler answers with; pieces: the body, where it is JSON already."""
 
     status: int
     answer: BaseModel | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: tuple[bytes, ...] = ()
 
 
 def status_of(error: type[errors.SandboxdError]) -> int:
@@ -60,27 +64,56 @@ def status_of(error: type[errors.SandboxdError]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An answer as it goes out; body: JSON, or nothing at all."""
+    """An answer as it goes out; pieces: of its JSON, none for no body."""
 
     status: int
-    body: bytes
+    pieces: tuple[bytes, ...]
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def size_bytes(self) -> int:
+        """How long its body is."""
+        return sum(map(len, self.pieces))
+
+    @property
+    def body(self) -> bytes:
+        """Its body in one."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
     def response(self) -> web.Response:
-        """As HTTP."""
-        if not self.body:
+        """As HTTP, all at once."""
+        if not self.pieces:
             return web.Response(status=self.status, headers=self.headers)
-        # A large one as a file, of which the transport gets a piece when it has room for it. Not
-        # all: aiohttp 3.11 reads files in a thread, and a connection that ends would lose it.
-        body = self.body if len(self.body) <= _SMALL_BYTES else io.BytesIO(self.body)
-        return web.Response(status=self.status, body=body, content_type=_JSON, headers=self.headers)
+        return web.Response(
+            status=self.status, body=self.body, content_type=_JSON, headers=self.headers
+        )
+
+    async def send(self, request: web.BaseRequest, request_id: str) -> web.StreamResponse:
+        """As HTTP, as fast as the client takes it, which has to take all of it in time."""
+        response = web.StreamResponse(
+            status=self.status, headers={"X-Request-Id": request_id, **self.headers}
+        )
+        response.content_type = _JSON
+        response.content_length = self.size_bytes
+        try:
+            async with asyncio.timeout(TAKEN_SECONDS):
+                return await send_pieces(request, response, _cut(self.pieces))
+        except TimeoutError as exc:
+            raise ConnectionResetError("the client did not take its answer") from exc
+
+
+async def _cut(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """In parts of which the transport keeps few."""
+    for piece in pieces:
+        for begin in range(0, len(piece), SMALL_BYTES):
+            yield piece[begin : begin + SMALL_BYTES]
 
 
 def send_reply(reply: Reply) -> Sent:
     """A handler's answer."""
-    # A MiB of output may be six in JSON, and each copy of it is memory: no text in between.
-    body = b"" if reply.answer is None else to_json(reply.answer)
-    return Sent(reply.status, body, reply.headers)
+    if reply.pieces or reply.answer is None:
+        return Sent(reply.status, reply.pieces, reply.headers)
+    return Sent(reply.status, (to_json(reply.answer),), reply.headers)
 
 
 def error_response(error: errors.SandboxdError, request_id: str) -> web.Response:
@@ -97,7 +130,7 @@ def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
     if isinstance(error, errors.MethodNotAllowed):
         headers["Allow"] = ", ".join(error.details.get("allowed", ()))
     text = json.dumps(error_body(error, request_id), default=str, allow_nan=False)
-    return Sent(status, text.encode(), headers)
+    return Sent(status, (text.encode(),), headers)
 
 
 def error_body(error: errors.SandboxdError, request_id: str) -> dict[str, Any]:

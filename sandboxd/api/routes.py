@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from sandboxd.api.engine_port import Engine
 from sandboxd.api.responses import Reply
 from sandboxd.api.seen import Seen
+from sandboxd.api.shares import Share
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
 from sandboxd.entries import clean_path
@@ -49,7 +50,7 @@ class Call(Generic[B, Q]):
     engine: Engine
     work: Work
     caller: Caller
-    body: B
+    bodies: list[B]
     query: Q
     sandbox: str
     execution: str
@@ -57,8 +58,19 @@ class Call(Generic[B, Q]):
     request_id: str
     origin: Origin
     seen: Seen
+    share: Share
     # In the sandbox's home; b"" is the home itself.
     path: bytes = b""
+
+    @property
+    def body(self) -> B:
+        """What came, until it is dropped."""
+        return self.bodies[0]
+
+    def drop_body(self) -> None:
+        """Keep it no longer: what follows may take as long as an execution."""
+        self.bodies.clear()
+        self.share.release()
 
 
 Handler = Callable[[Call[B, Q]], Awaitable[Reply | web.StreamResponse]]

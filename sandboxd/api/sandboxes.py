@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from sandboxd.api.pages import page
+from sandboxd.api.pages import page_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.model import LimitChanges
-from sandboxd.wire.answers import SandboxAnswer, SandboxList
+from sandboxd.wire.answers import SandboxAnswer
 from sandboxd.wire.metrics import MetricsAnswer
 from sandboxd.wire.queries import MetricsQuery, SandboxesQuery
 from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing
@@ -40,9 +40,9 @@ async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
     """All the caller may see."""
     query = call.query
     found = [sandbox for sandbox in call.engine.list_sandboxes(call.caller) if query.fits(sandbox)]
-    sandboxes, next_cursor = page(found, cursor=query.cursor, limit=query.limit)
-    answers = [SandboxAnswer.of(sandbox) for sandbox in sandboxes]
-    return Reply(200, SandboxList(sandboxes=answers, next_cursor=next_cursor))
+    return await page_reply(
+        "sandboxes", found, SandboxAnswer.of, call.share, cursor=query.cursor, limit=query.limit
+    )
 
 
 async def get_sandbox(call: Call[Nothing, Nothing]) -> Reply:

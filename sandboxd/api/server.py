@@ -21,6 +21,7 @@ from sandboxd.api.peer import NOBODY, Peer
 from sandboxd.api.responses import Reply, Sent, error_response, internal_error, send_reply
 from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters, path_parameter
 from sandboxd.api.seen import Seen
+from sandboxd.api.shares import SMALL_BYTES, Share, Shares
 from sandboxd.api.table import ROUTES
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
@@ -108,6 +109,7 @@ class Api:
         self._work = work
         self._replays = once
         self._seen = Seen()
+        self._shares = Shares()
         self._admin_gids = frozenset(admin_gids)
         self._document: bytes | None = None
 
@@ -121,8 +123,11 @@ class Api:
         peer = connection.peer
         if peer is not None:
             ASKED.set(Asked(request_id, peer.uid, peer.pid))
+        share = Share(self._shares, -1 if peer is None else peer.uid)
         try:
-            response = await self._respond(request, connection, request_id)
+            await share.turn()
+            answer = await self._respond(request, connection, request_id, share)
+            response = await _sent(answer, request, request_id, share)
         except SandboxdError as exc:
             self._note(exc.code, peer)
             response = error_response(exc, request_id)
@@ -132,6 +137,7 @@ class Api:
             self._note(InternalError.code, peer)
             response = internal_error(exc, request_id, f"{request.method} {_path(request)}")
         finally:
+            share.release()
             connection.request_finished()
         if not response.prepared:
             response.headers.setdefault("X-Request-Id", request_id)
@@ -141,8 +147,8 @@ class Api:
         return response
 
     async def _respond(
-        self, request: web.BaseRequest, connection: Connection, request_id: str
-    ) -> web.StreamResponse:
+        self, request: web.BaseRequest, connection: Connection, request_id: str, share: Share
+    ) -> Sent | web.StreamResponse:
         path = request.rel_url.raw_path
         if path == _OPENAPI_PATH and request.method == "GET":
             return self._openapi()
@@ -151,12 +157,16 @@ class Api:
         sandbox, execution = check_parameters(parameters)
         below = path_parameter(parameters)
         query = read_query(request, route.query)
-        sent = b"" if route.streams_body else await read_body(request, route.max_body_bytes)
+        sent = b"" if route.streams_body else await read_body(request, route.max_body_bytes, share)
+        key = request.headers.get(replays.HEADER) if request.method == "POST" else None
+        fingerprint = replays.fingerprint_of(request, sent) if key is not None else ""
+        bodies = [NOTHING if route.streams_body else validate(route.body, sent)]
+        del sent
         call = Call(
             engine=self._engine,
             work=self._work,
             caller=caller,
-            body=NOTHING if route.streams_body else validate(route.body, sent),
+            bodies=bodies,
             query=query,
             sandbox=sandbox,
             execution=execution,
@@ -165,20 +175,20 @@ class Api:
             origin=Origin(request_id),
             path=below,
             seen=self._seen,
+            share=share,
         )
-        key = request.headers.get(replays.HEADER)
-        if key is not None and request.method == "POST":
+        if key is not None:
             if not route.takes_key:
                 raise InvalidRequest.field(
                     replays.HEADER, "not taken here: the body is a stream, and is not kept"
                 )
-            return await self._respond_once(route, call, key, sent)
+            return await self._respond_once(route, call, key, fingerprint)
         answer = await route.handler(call)
-        return send_reply(answer).response() if isinstance(answer, Reply) else answer
+        return send_reply(answer) if isinstance(answer, Reply) else answer
 
     async def _respond_once(
-        self, route: AnyRoute, call: Call[Any, Any], key: str, body: bytes
-    ) -> web.Response:
+        self, route: AnyRoute, call: Call[Any, Any], key: str, fingerprint: str
+    ) -> Sent:
         async def serve(origin: Origin) -> Sent:
             try:
                 answer = await route.handler(replace(call, origin=origin))
@@ -188,9 +198,9 @@ class Api:
             assert isinstance(answer, Reply)
             return send_reply(answer)
 
-        fingerprint = replays.fingerprint_of(call.request, body)
-        sent = await self._replays.respond(call.caller, key, fingerprint, call.request_id, serve)
-        return sent.response()
+        return await self._replays.respond(
+            call.caller, key, fingerprint, call.request_id, serve, call.share
+        )
 
     def _note(self, code: str, asker: Peer | Caller | None) -> None:
         """Count an error's code, for all and for whom it was answered to."""
@@ -215,10 +225,22 @@ class Api:
             hint="connect to sandboxd's Unix socket from this host",
         )
 
-    def _openapi(self) -> web.Response:
+    def _openapi(self) -> Sent:
         if self._document is None:
             self._document = openapi.document(ROUTES)
-        return web.Response(body=self._document, content_type="application/json")
+        return Sent(200, (self._document,))
+
+
+async def _sent(
+    answer: Sent | web.StreamResponse, request: web.BaseRequest, request_id: str, share: Share
+) -> web.StreamResponse:
+    """The answer, of which what is large is sent already."""
+    if not isinstance(answer, Sent):
+        return answer
+    if answer.size_bytes <= SMALL_BYTES:
+        return answer.response()
+    share.shrink(answer.size_bytes)
+    return await answer.send(request, request_id)
 
 
 def match(method: str, path: str) -> tuple[AnyRoute, dict[str, str | None]]:

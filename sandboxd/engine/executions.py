@@ -16,6 +16,7 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.disk import name_full_disk
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest
+from sandboxd.engine.retention import argument_bytes
 from sandboxd.errors import (
     ExecutionFinished,
     ExecutionLimitReached,
@@ -54,7 +55,7 @@ class Executions:
 
     async def start(self, live: LiveSandbox, request: ExecutionRequest) -> LiveExecution:
         """Start one; returns after its exec. On any error nothing of it is left."""
-        async with self._slot(live):
+        async with self._slot(live, argument_bytes(request.command)):
             execution = self._new(live.sandbox, request)
             begun = LiveExecution(execution)
             terminals = self._context.registry.terminals_for(
@@ -158,7 +159,7 @@ class Executions:
     # -- private
 
     @asynccontextmanager
-    async def _slot(self, live: LiveSandbox) -> AsyncIterator[None]:
+    async def _slot(self, live: LiveSandbox, record_bytes: int) -> AsyncIterator[None]:
         """A place among the sandbox's executions, refused while it is not ready for one."""
         self._context.registry.check_takes_work()
         if live.sandbox.state is SandboxState.SUSPENDED:
@@ -177,17 +178,21 @@ class Executions:
                 hint="wait for one to end, or use another sandbox",
                 details={"maximum": maximum},
             )
-        self._context.registry.check_quota(live.sandbox.owner_uid, executions=1)
+        self._context.registry.check_quota(
+            live.sandbox.owner_uid, executions=1, record_bytes=record_bytes
+        )
         self._context.registry.check_tasks(
             live, live.sandbox.limits.pids, is_sum_held=self._context.scheme.holds_all_tasks
         )
         live.starting += 1
+        live.starting_bytes += record_bytes
         live.touch(self._context.clock)
         try:
             yield
         finally:
             async with live.settled:
                 live.starting -= 1
+                live.starting_bytes -= record_bytes
                 live.settled.notify_all()
 
     def _new(self, sandbox: Sandbox, request: ExecutionRequest) -> Execution:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sandboxd.engine.retention import argument_bytes, sandbox_bytes
 from sandboxd.entries import ReadFile
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
-from sandboxd.model import Caller, ErrorCode, Execution, Sandbox, SandboxState
+from sandboxd.model import Caller, Command, ErrorCode, Execution, Sandbox, SandboxState
 from sandboxd.policy import Budget, CallerQuota, TaskBudget, TerminalBudget
 from sandboxd.ports.host import Clock
 from sandboxd.ports.launch import Shim
@@ -38,6 +39,15 @@ class LiveExecution:
     input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Files of a run that are read before its sandbox is released; until it is.
     reading: asyncio.Future[tuple[ReadFile, ...]] | None = None
+    _weighed: tuple[Command, int] | None = None
+
+    @property
+    def argument_bytes(self) -> int:
+        """What its record holds of arguments and environment, counted once for each command."""
+        command = self.execution.command
+        if self._weighed is None or self._weighed[0] is not command:
+            self._weighed = command, argument_bytes(command)
+        return self._weighed[1]
 
     def conclude(self) -> None:
         """Its outcome is final and its record kept: tell all who wait for that."""
@@ -67,7 +77,8 @@ class DiskState:
 class LiveSandbox:
     """A sandbox and what the engine holds for it.
 
-    `starting` counts executions between the request and the exec: a release waits for them.
+    `starting` counts executions between the request and the exec (and `starting_bytes` their
+    arguments): a release waits for them.
     `uses` are what the API does with its files: a release ends them. retry_monotonic: not before
     then is a release that failed tried again by itself.
     """
@@ -84,6 +95,18 @@ class LiveSandbox:
     release_failures: int = 0
     retry_monotonic: float = 0.0
     has_pruned: bool = False
+    starting_bytes: int = 0
+    _weighed: tuple[Mapping[str, str], Mapping[str, str], int] | None = None
+
+    @property
+    def record_bytes(self) -> int:
+        """What its owner makes this record and those of its running executions hold."""
+        env, metadata = self.sandbox.env, self.sandbox.metadata
+        weighed = self._weighed
+        if weighed is None or weighed[0] is not env or weighed[1] is not metadata:
+            weighed = self._weighed = env, metadata, sandbox_bytes(self.sandbox)
+        running = sum(one.argument_bytes for one in self.running())
+        return weighed[2] + running + self.starting_bytes
 
     @property
     def is_over(self) -> bool:
@@ -120,6 +143,16 @@ class LiveSandbox:
 _DEFAULT_TERMINALS = TerminalBudget()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Reservation:
+    """What a sandbox has that is being made."""
+
+    owner_uid: int
+    name: str | None
+    memory_bytes: int
+    record_bytes: int
+
+
 class Registry:
     """All sandboxes of this daemon, ended ones too while their records are kept."""
 
@@ -136,7 +169,7 @@ class Registry:
         self.quota = quota or CallerQuota()
         self.is_draining = False
         self._sandboxes: dict[str, LiveSandbox] = {}
-        self._reservations: list[tuple[int, int, str | None]] = []
+        self._reservations: list[_Reservation] = []
 
     def __iter__(self) -> Iterator[LiveSandbox]:
         return iter(list(self._sandboxes.values()))
@@ -197,7 +230,13 @@ class Registry:
         return None
 
     def check_quota(
-        self, owner_uid: int, *, sandboxes: int = 0, memory_bytes: int = 0, executions: int = 0
+        self,
+        owner_uid: int,
+        *,
+        sandboxes: int = 0,
+        memory_bytes: int = 0,
+        executions: int = 0,
+        record_bytes: int = 0,
     ) -> None:
         """Raise QuotaExceeded when so much more is over the owner's share."""
         lives = [
@@ -205,13 +244,21 @@ class Registry:
             for live in self._sandboxes.values()
             if live.sandbox.owner_uid == owner_uid and not live.is_over
         ]
-        reserved = [memory for memory, owner, _ in self._reservations if owner == owner_uid]
+        mine = [one for one in self._reservations if one.owner_uid == owner_uid]
         used = {
-            "sandboxes": len(lives) + len(reserved),
-            "memory_bytes": sum(live.sandbox.limits.memory_bytes for live in lives) + sum(reserved),
+            "sandboxes": len(lives) + len(mine),
+            "memory_bytes": sum(live.sandbox.limits.memory_bytes for live in lives)
+            + sum(one.memory_bytes for one in mine),
             "executions": sum(len(live.running()) + live.starting for live in lives),
+            "record_bytes": sum(live.record_bytes for live in lives)
+            + sum(one.record_bytes for one in mine),
         }
-        asked = {"sandboxes": sandboxes, "memory_bytes": memory_bytes, "executions": executions}
+        asked = {
+            "sandboxes": sandboxes,
+            "memory_bytes": memory_bytes,
+            "executions": executions,
+            "record_bytes": record_bytes,
+        }
         for what, more in asked.items():
             if more > 0:
                 self.quota.check(owner_uid=owner_uid, what=what, used=used[what], asked=more)
@@ -254,11 +301,13 @@ class Registry:
         """Memory promised to sandboxes, those being made included."""
         lives = [live for live in self._sandboxes.values() if not live.is_over]
         kept = sum(live.sandbox.limits.memory_bytes for live in lives)
-        return kept + sum(memory for memory, _, _ in self._reservations)
+        return kept + sum(one.memory_bytes for one in self._reservations)
 
     @contextmanager
-    def reservation(self, owner_uid: int, name: str | None, memory_bytes: int) -> Iterator[None]:
-        """Hold a name and memory while a sandbox is made.
+    def reservation(
+        self, owner_uid: int, name: str | None, memory_bytes: int, record_bytes: int = 0
+    ) -> Iterator[None]:
+        """Hold a name, memory and room for its record while a sandbox is made.
 
         Raises NameInUse, QuotaExceeded, CapacityExceeded.
         """
@@ -268,9 +317,11 @@ class Registry:
                 hint="choose another name, or release the sandbox that has it",
                 details={"name": name},
             )
-        self.check_quota(owner_uid, sandboxes=1, memory_bytes=memory_bytes)
+        self.check_quota(
+            owner_uid, sandboxes=1, memory_bytes=memory_bytes, record_bytes=record_bytes
+        )
         self.budget.check(memory_bytes, self.committed_bytes)
-        entry = (memory_bytes, owner_uid, name)
+        entry = _Reservation(owner_uid, name, memory_bytes, record_bytes)
         self._reservations.append(entry)
         try:
             yield
@@ -278,7 +329,7 @@ class Registry:
             self._reservations.remove(entry)
 
     def _has_name(self, owner_uid: int, name: str) -> bool:
-        if any((o, n) == (owner_uid, name) for _, o, n in self._reservations):
+        if any((one.owner_uid, one.name) == (owner_uid, name) for one in self._reservations):
             return True
         return any(
             (live.sandbox.owner_uid, live.sandbox.name) == (owner_uid, name)

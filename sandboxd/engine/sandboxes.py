@@ -14,6 +14,7 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.file_uses import end_file_uses
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import SandboxRequest
+from sandboxd.engine.retention import sandbox_bytes
 from sandboxd.errors import (
     LimitBelowUsage,
     OperationTimedOut,
@@ -59,7 +60,9 @@ class Sandboxes:
         check_required(request.require, request.require_by, enforcement)
         self._check_place(request)
         registry = context.registry
-        with registry.reservation(caller.uid, request.name, limits.memory_bytes):
+        with registry.reservation(
+            caller.uid, request.name, limits.memory_bytes, sandbox_bytes(request)
+        ):
             async with AsyncExitStack() as undo:
                 sandbox_id = new_id()
                 uid = await context.uids.take(sandbox_id)
@@ -95,6 +98,9 @@ class Sandboxes:
         async with live.lock:
             sandbox = live.sandbox
             _check_not_released(sandbox)
+            if metadata is not None:
+                more = sandbox_bytes(replace(sandbox, metadata=metadata)) - sandbox_bytes(sandbox)
+                self._context.registry.check_quota(sandbox.owner_uid, record_bytes=more)
             if asked.as_dict():
                 await self._change_limits(live, asked, force=force)
                 sandbox.names_timeout |= asked.timeout_seconds is not None

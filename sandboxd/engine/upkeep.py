@@ -13,6 +13,7 @@ from sandboxd.engine.executions import Executions
 from sandboxd.engine.looks import LOOK_SECONDS, Looks
 from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.errors import SandboxdError
 from sandboxd.model import ErrorCode, SandboxState
@@ -50,12 +51,7 @@ class Upkeep:
     async def pass_once(self) -> None:
         """One round."""
         now = self._context.clock.monotonic()
-        over = sorted(
-            (live for live in self._context.registry if live.is_over),
-            key=lambda live: live.sandbox.released_monotonic,
-        )
-        for live in over[: -self._context.settings.retention_executions or None]:
-            await self._forget(live)
+        await self._prune_sandboxes()
         for live in self._context.registry:
             if live.sandbox.state is not SandboxState.SUSPENDED:
                 _end_overdue(live, now)
@@ -89,34 +85,56 @@ class Upkeep:
         self._context.registry.forget(live)
         await self._context.workspaces.remove(live.sandbox.id)
 
-    async def _prune_executions(self, now: float) -> None:
-        """Remove ended executions past the retention time, then the oldest above the bounds."""
+    async def _prune_sandboxes(self) -> None:
+        """Remove released ones above the bounds."""
         settings = self._context.settings
-        ended = sorted(
-            (
-                (running.execution.finished_monotonic, live, running)
-                for live in self._context.registry
-                for running in live.executions.values()
-                if running.collected.is_set()
-            ),
-            key=lambda item: item[0],
+        for bound, size in (
+            (settings.retention_executions, lambda _: 1),
+            (settings.retention_argument_bytes, lambda live: sandbox_bytes(live.sandbox)),
+        ):
+            for live in excess(
+                [live for live in self._context.registry if live.is_over],
+                bound,
+                owner=lambda live: live.sandbox.owner_uid,
+                size=size,
+                since=lambda live: live.sandbox.released_monotonic,
+            ):
+                await self._forget(live)
+
+    async def _prune_executions(self, now: float) -> None:
+        """Remove ended executions past the retention time, then those above the bounds."""
+        settings = self._context.settings
+        for live, running in self._ended():
+            if now - running.execution.finished_monotonic > settings.retention_seconds:
+                await self._forget_execution(live, running)
+        # Arguments are on disk as well, but it is the daemon's memory that they would fill.
+        sizes: tuple[tuple[int, Callable[[LiveExecution], int]], ...] = (
+            (settings.retention_executions, lambda _: 1),
+            (settings.retention_output_bytes, _output_bytes),
+            (settings.retention_argument_bytes, lambda running: running.argument_bytes),
         )
-        count = len(ended)
-        output = sum(_output_bytes(running) for _, _, running in ended)
-        arguments = sum(_argument_bytes(running) for _, _, running in ended)
-        for finished, live, running in ended:
-            old = now - finished > settings.retention_seconds
-            many = count > settings.retention_executions
-            large = output > settings.retention_output_bytes
-            # On disk as well, but it is the daemon's memory that they would fill.
-            if not (old or many or large or arguments > settings.retention_argument_bytes):
-                break
-            count -= 1
-            output -= _output_bytes(running)
-            arguments -= _argument_bytes(running)
-            del live.executions[running.execution.id]
-            live.has_pruned = True
-            await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
+        for bound, size in sizes:
+            for live, running in excess(
+                self._ended(),
+                bound,
+                owner=lambda one: one[0].sandbox.owner_uid,
+                size=_of_second(size),
+                since=lambda one: one[1].execution.finished_monotonic,
+            ):
+                await self._forget_execution(live, running)
+
+    def _ended(self) -> list[tuple[LiveSandbox, LiveExecution]]:
+        return [
+            (live, running)
+            for live in self._context.registry
+            for running in live.executions.values()
+            if running.collected.is_set()
+        ]
+
+    async def _forget_execution(self, live: LiveSandbox, running: LiveExecution) -> None:
+        del live.executions[running.execution.id]
+        live.has_pruned = True
+        await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
 
 
 async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -149,10 +167,12 @@ def _is_spent(live: LiveSandbox) -> bool:
     return live.sandbox.is_one_shot and started and not live.running()
 
 
-def _argument_bytes(running: LiveExecution) -> int:
-    command = running.execution.command
-    return sum(map(len, command.argv)) + len(command.cwd or "")
+def _of_second(
+    size: Callable[[LiveExecution], int],
+) -> Callable[[tuple[LiveSandbox, LiveExecution]], int]:
+    return lambda one: size(one[1])
 
 
 def _output_bytes(running: LiveExecution) -> int:
-    return running.execution.stdout.size_bytes + running.execution.stderr.size_bytes
+    execution = running.execution
+    return execution.stdout.size_bytes + execution.stderr.size_bytes

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -156,10 +155,3 @@ class RunAnswer(ExecutionAnswer):
     """An execution, with the files that were to be read after it."""
 
     files: list[ReadFileAnswer] | None = None
-
-    @classmethod
-    def with_files(cls, execution: ExecutionAnswer, files: Sequence[ReadFile] | None) -> Self:
-        """The answer about a run; None where no files were to be read."""
-        fields = {name: getattr(execution, name) for name in type(execution).model_fields}
-        told = None if files is None else [ReadFileAnswer.of(file) for file in files]
-        return cls(**fields, files=told)

@@ -205,3 +205,55 @@ def test_followers_of_events_that_read_nothing(daemon: Daemon) -> None:
             while b"seen" not in seen:
                 seen += response.read1(4096)
         daemon.release(made["id"])
+
+
+def test_two_hundred_large_answers_that_nobody_reads(daemon: Daemon) -> None:
+    """A MiB of zeros is six in JSON."""
+    sandbox = daemon.create()
+    ran = daemon.execute(sandbox["id"], "head -c 1M /dev/zero; head -c 1M /dev/zero >&2")
+    assert ran["stdout"] == ran["stderr"] == "\0" * MIB
+    target = f"/v1/sandboxes/{sandbox['id']}/executions/{ran['id']}"
+    with others_unaffected(daemon, memory_bytes=96 * MIB), contextlib.ExitStack() as slow:
+        for _ in range(200):
+            connection = slow.enter_context(connect(daemon))
+            connection.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        # The daemon does not tell when it has had a look at all.
+        time.sleep(3)
+    # Those who left had their places taken from them.
+    assert daemon.ok("GET", target)["stdout"] == "\0" * MIB
+    daemon.release(sandbox["id"])
+
+
+def test_lists_of_large_records_come_in_pages(daemon: Daemon) -> None:
+    env = {f"A{n}": "a" * 100_000 for n in range(19)}
+    made = [daemon.create(env=env, limits={"memory_bytes": "8M"})["id"] for _ in range(10)]
+    with others_unaffected(daemon, memory_bytes=96 * MIB), contextlib.ExitStack() as slow:
+        for _ in range(50):
+            connection = slow.enter_context(connect(daemon))
+            connection.sendall(b"GET /v1/sandboxes?limit=1000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        time.sleep(2)
+    seen, query = [], "?state=ready&limit=1000"
+    cursor: str | None = ""
+    while cursor is not None:
+        page = daemon.ok("GET", f"/v1/sandboxes{query}" + (f"&cursor={cursor}" if cursor else ""))
+        assert len(json.dumps(page["sandboxes"])) < 3 * MIB
+        seen += [each["id"] for each in page["sandboxes"]]
+        cursor = page["next_cursor"]
+    assert [each for each in seen if each in made] == made
+    refused = [daemon.request("POST", "/v1/sandboxes", {"env": env}) for _ in range(10)]
+    assert refused[-1].status == 429
+    assert refused[-1].json["error"]["details"]["quota"] == "record_bytes"
+    for each in [*made, *(one.json["id"] for one in refused if one.status == 201)]:
+        daemon.release(each)
+
+
+def test_many_bodies_that_do_not_end(daemon: Daemon) -> None:
+    with others_unaffected(daemon, memory_bytes=96 * MIB), contextlib.ExitStack() as slow:
+        for _ in range(120):
+            connection = slow.enter_context(connect(daemon))
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (8 * MIB))
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(127):
+                    connection.send(b" " * (64 << 10))
+        time.sleep(2)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from sandboxd.api import connection, decode
+from sandboxd.api import connection, decode, responses
 from sandboxd.api.peer import Peer
 from tests.unit.api.harness import served
 
@@ -104,6 +104,7 @@ async def test_silent_and_half_sent_connections_are_closed(monkeypatch: pytest.M
 
 async def test_an_answer_that_nobody_takes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(responses, "TAKEN_SECONDS", 0.2)
     async with served() as server:
         server.engine.stdout = b"x" * (1 << 20)
         reader, writer = await asyncio.open_unix_connection(server.path, limit=1 << 10)
