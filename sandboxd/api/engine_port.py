@@ -54,8 +54,8 @@ class Engine(Protocol):
         """Sums over all callers."""
         ...
 
-    def host(self) -> HostReport:
-        """What this host can do, and how much of it is taken."""
+    def host(self, caller: Caller | None = None) -> HostReport:
+        """What this host can do, and how much of it is taken, by a caller that is no admin."""
         ...
 
     async def set_draining(self, *, draining: bool) -> HostReport:

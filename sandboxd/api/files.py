@@ -19,6 +19,8 @@ from sandboxd.wire.files import ChangeQuery, DirectoryAnswer, ListQuery, WriteQu
 from sandboxd.wire.requests import Nothing
 
 _PIECE_BYTES = 256 << 10
+# Of a listing, with a long name, in memory and in JSON.
+_ENTRY_BYTES = 1 << 10
 _TYPES = {
     EntryKind.FILE: "application/octet-stream",
     # As Apache and others name one.
@@ -108,6 +110,7 @@ async def change_file(call: Call[Nothing, ChangeQuery]) -> Reply:
 async def list_directory(call: Call[Nothing, ListQuery]) -> Reply:
     """What is below a directory."""
     query = call.query
+    await call.share.hold(query.limit * _ENTRY_BYTES)
     async with call.engine.files(call.caller, call.sandbox) as files:
         listing = await files.list(call.path, depth=query.depth, limit=query.limit)
     return Reply(200, DirectoryAnswer.of(listing))

@@ -56,7 +56,7 @@ async def readiness(call: Call[Nothing, Nothing]) -> Reply:
 
 async def get_host(call: Call[Nothing, Nothing]) -> Reply:
     """What this host can do, and how much of it is taken."""
-    return Reply(200, _host_answer(call.engine.host()))
+    return Reply(200, _host_answer(call.engine.host(call.caller)))
 
 
 async def drain(call: Call[Nothing, Nothing]) -> Reply:
@@ -74,7 +74,7 @@ def _host_answer(host: HostReport) -> HostAnswer:
         budget_bytes=host.budget_bytes,
         reserve_bytes=host.reserve_bytes,
         committed_bytes=host.committed_bytes,
-        free_bytes=max(0, host.budget_bytes - host.committed_bytes),
+        free_bytes=host.free_bytes,
         slots=host.slots,
         tasks=host.tasks_total,
         tasks_source=host.tasks_source,

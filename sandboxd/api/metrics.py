@@ -45,7 +45,7 @@ def _one(name: str, kind: str, about: str, value: float) -> Iterator[str]:
 
 
 def _host(call: Call[Nothing, Nothing]) -> Iterator[str]:
-    host = call.engine.host()
+    host = call.engine.host(call.caller)
     info = {f'{{version="{host.version}",scheme="{host.scheme}"}}': 1}
     yield from _family("info", "gauge", "The daemon's version and scheme.", info)
     yield from _one("ready", "gauge", "Whether it takes work.", int(call.engine.is_ready))

@@ -191,7 +191,7 @@ def _errors(route: AnyRoute) -> dict[str, Any]:
         named = sorted(set(codes))
         samples = {code: {"$ref": _EXAMPLE_REF.format(name=code)} for code in named}
         response = _response(" or ".join(named), _json(ErrorAnswer, samples))
-        if status == 503:
+        if status in (429, 503):
             response["headers"]["Retry-After"] = {"schema": {"type": "integer"}}
         responses[str(status)] = response
     return responses

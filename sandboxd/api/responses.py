@@ -42,8 +42,8 @@ STATUS: Mapping[type[errors.SandboxdError], int] = {
 }
 # How long a client may take to read an answer.
 TAKEN_SECONDS = 75.0
-# How soon a client may try again; a release is what frees capacity, so there is no better guess.
-_RETRY_AFTER_SECONDS = 5
+# How soon a client may try again: an execution's end makes room for another one, or only a release.
+_RETRY_AFTER_SECONDS = {429: 1, 503: 5}
 _JSON = "application/json"
 
 
@@ -125,8 +125,8 @@ def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
     """The answer that an error is."""
     status = status_of(type(error))
     headers = {}
-    if status == 503:
-        headers["Retry-After"] = str(_RETRY_AFTER_SECONDS)
+    if error.retryable and status in _RETRY_AFTER_SECONDS:
+        headers["Retry-After"] = str(_RETRY_AFTER_SECONDS[status])
     if isinstance(error, errors.MethodNotAllowed):
         headers["Allow"] = ", ".join(error.details.get("allowed", ()))
     text = json.dumps(error_body(error, request_id), default=str, allow_nan=False)
@@ -150,9 +150,10 @@ def raw_error(error: errors.SandboxdError) -> bytes:
     """An error as a whole HTTP answer, for a connection that gets no other."""
     request_id = new_id()
     sent = send_error(error, request_id)
+    more = "".join(f"{name}: {value}\r\n" for name, value in sent.headers.items())
     head = (
         f"HTTP/1.1 {sent.status} Refused\r\nContent-Type: {_JSON}\r\nX-Request-Id: {request_id}\r\n"
-        f"Content-Length: {len(sent.body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(sent.body)}\r\nConnection: close\r\n{more}\r\n"
     )
     return head.encode() + sent.body
 

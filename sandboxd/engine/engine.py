@@ -326,11 +326,17 @@ class Engine:
 
     # -- host
 
-    def host(self) -> HostReport:
-        """What this daemon can do here, and how much of it is taken."""
+    def host(self, caller: Caller | None = None) -> HostReport:
+        """What this daemon can do here, and how much of it is taken: by the caller, where there is
+        one that is no admin, and room for others in whole sandboxes."""
         context, settings = self._context, self._context.settings
-        budget, committed = context.registry.budget, context.registry.committed_bytes
-        defaults = settings.policy.defaults
+        registry, defaults = context.registry, settings.policy.defaults
+        budget, committed = registry.budget, registry.committed_bytes
+        running, free = registry.executions_running, max(0, budget.total_bytes - committed)
+        slots = free // defaults.memory_bytes
+        if caller is not None and not caller.is_admin:
+            committed, running = registry.share_of(caller.uid)
+            free = slots * defaults.memory_bytes
         return HostReport(
             version=settings.version,
             instance_id=settings.instance_id,
@@ -338,11 +344,12 @@ class Engine:
             reason=context.scheme.reason,
             ready=self.is_ready and not context.registry.is_draining,
             draining=context.registry.is_draining,
-            executions_running=context.registry.executions_running,
+            executions_running=running,
             budget_bytes=budget.total_bytes,
             reserve_bytes=budget.reserve_bytes,
             committed_bytes=committed,
-            slots=max(0, budget.total_bytes - committed) // defaults.memory_bytes,
+            free_bytes=free,
+            slots=slots,
             tasks_total=context.registry.tasks.total,
             tasks_source=context.registry.tasks.source,
             limits=defaults,

@@ -172,11 +172,12 @@ class Executions:
                 f"cannot start an execution: sandbox {live.sandbox.id} is {live.sandbox.state}"
             )
         maximum = self._context.settings.max_executions
-        if len(live.running()) + live.starting >= maximum:
+        running = len(live.running()) + live.starting
+        if running >= maximum:
             raise ExecutionLimitReached(
                 f"cannot start an execution: sandbox {live.sandbox.id} runs {maximum} already",
                 hint="wait for one to end, or use another sandbox",
-                details={"maximum": maximum},
+                details={"maximum": maximum, "running": running},
             )
         self._context.registry.check_quota(
             live.sandbox.owner_uid, executions=1, record_bytes=record_bytes

@@ -303,6 +303,17 @@ class Registry:
         kept = sum(live.sandbox.limits.memory_bytes for live in lives)
         return kept + sum(one.memory_bytes for one in self._reservations)
 
+    def share_of(self, owner_uid: int) -> tuple[int, int]:
+        """Memory promised to an owner's sandboxes, and how many of its executions run."""
+        lives = [
+            live
+            for live in self._sandboxes.values()
+            if live.sandbox.owner_uid == owner_uid and not live.is_over
+        ]
+        made = sum(one.memory_bytes for one in self._reservations if one.owner_uid == owner_uid)
+        promised = sum(live.sandbox.limits.memory_bytes for live in lives) + made
+        return promised, sum(len(live.running()) + live.starting for live in lives)
+
     @contextmanager
     def reservation(
         self, owner_uid: int, name: str | None, memory_bytes: int, record_bytes: int = 0

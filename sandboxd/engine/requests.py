@@ -91,6 +91,7 @@ class HostReport:
     budget_bytes: int
     reserve_bytes: int
     committed_bytes: int
+    free_bytes: int
     slots: int
     tasks_total: int
     tasks_source: str

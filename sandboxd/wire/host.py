@@ -25,8 +25,8 @@ class CapacityAnswer(Answer):
 
     budget_bytes: int
     reserve_bytes: int
-    committed_bytes: int
-    free_bytes: int
+    committed_bytes: int = Field(description="to the caller's own sandboxes; for admins to all")
+    free_bytes: int = Field(description="for others than admins in whole slots")
     slots: int = Field(description="sandboxes with the default memory limit that still fit")
     tasks: int = Field(
         description="processes and threads that all sandboxes together may have; one may have half"
@@ -75,7 +75,7 @@ class HostAnswer(Answer):
     instance_id: str
     ready: bool
     draining: bool = Field(description="an admin wants no new work here")
-    executions_running: int = Field(description="of all callers")
+    executions_running: int = Field(description="the caller's own; for admins those of all")
     scheme: SchemeName
     reason: str
     cgroup: CgroupAnswer

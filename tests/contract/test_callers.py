@@ -135,3 +135,22 @@ def test_what_was_released_stays_hidden(daemon: Daemon, first: CallerOf, second:
     # The command's uid is not the way in either.
     made = daemon.ok("GET", target)
     assert made["owner_uid"] == FIRST_UID
+
+
+def test_what_others_have_is_not_told(
+    daemon: Daemon, first: CallerOf, second: CallerOf, owned: Any
+) -> None:
+    target = f"/v1/sandboxes/{owned['id']}/executions"
+    running = first.ok("POST", target, {"argv": ["sleep", "60"], "wait": False})
+    promised = owned["limits"]["memory_bytes"]
+    for asker, executions, committed in ((first, 1, promised), (second, 0, 0)):
+        host = asker.ok("GET", "/v1/host")
+        capacity = host["capacity"]
+        assert (host["executions_running"], capacity["committed_bytes"]) == (executions, committed)
+        assert capacity["free_bytes"] == capacity["slots"] * host["limits"]["memory_bytes"]
+        told = asker.request("GET", "/metrics").body.decode()
+        assert f"sandboxd_memory_committed_bytes {committed}\n" in told
+    whole = daemon.ok("GET", "/v1/host")
+    assert whole["executions_running"] >= 1
+    assert whole["capacity"]["committed_bytes"] >= promised
+    first.ok("POST", f"{target}/{running['id']}/kill", {})

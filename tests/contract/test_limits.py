@@ -137,6 +137,8 @@ def test_a_run_of_many_at_once_is_bounded(daemon: Daemon, sandbox: Any) -> None:
     body = {"argv": ["true"]}
     answer = daemon.request("POST", f"/v1/sandboxes/{sandbox['id']}/executions", body)
     assert (answer.status, answer.code) == (429, "EXECUTION_LIMIT_REACHED")
+    assert answer.json["error"]["details"] == {"maximum": 64, "running": 64}
+    assert int(answer.headers["Retry-After"]) > 0
     target = f"/v1/sandboxes/{sandbox['id']}/executions/{running[0]['id']}"
     daemon.wait(daemon.ok("POST", f"{target}/kill"))
     assert daemon.execute(sandbox["id"], ["true"])["exit_code"] == 0

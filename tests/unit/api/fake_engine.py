@@ -111,6 +111,7 @@ class FakeEngine:
         self._ticks = 0
         self.draining = False
         self.executions_running = 0
+        self.host_asked_by: Caller | None = None
         self.events = Events()
         self.counters = Counters()
         self.past = History(self)
@@ -131,7 +132,8 @@ class FakeEngine:
     def is_ready(self) -> bool:
         return self.ready
 
-    def host(self) -> HostReport:
+    def host(self, caller: Caller | None = None) -> HostReport:
+        self.host_asked_by = caller
         return HostReport(
             version="0",
             instance_id="abcdefghijkl",
@@ -143,6 +145,7 @@ class FakeEngine:
             budget_bytes=8 << 30,
             reserve_bytes=1 << 28,
             committed_bytes=1 << 30,
+            free_bytes=7 << 30,
             slots=3,
             tasks_total=28672,
             tasks_source="kernel.pid_max",

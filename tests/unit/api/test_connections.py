@@ -180,6 +180,7 @@ async def test_one_caller_does_not_take_all_connections(monkeypatch: pytest.Monk
         # Its own connections until then work on.
         refused = await server.send(b"")
         assert refused.startswith(b"HTTP/1.1 429 ")
+        assert b"\r\nRetry-After: 1\r\n" in refused
         assert error_of(refused) == "CALLER_QUOTA_EXCEEDED"
         monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54322, 1, frozenset()))
         assert (await server.send(ask)).startswith(b"HTTP/1.1 200 OK")
