@@ -97,11 +97,15 @@ def decide(
             return outcome(
                 ExecutionStatus.OUTPUT_LIMIT, ErrorCode.OUTPUT, whose("max_output_bytes")
             )
+        case "output_of_host":
+            return outcome(ExecutionStatus.OUTPUT_LIMIT, ErrorCode.OUTPUT, LimitOwner.HOST)
         case "killed":
             code = ErrorCode(facts.kill_code or ErrorCode.KILLED_BY_CALLER)
             if code is ErrorCode.DISK:
                 status = ExecutionStatus.DISK_QUOTA_EXCEEDED
                 return outcome(status, code, LimitOwner.SANDBOX)
+            if code is ErrorCode.OUTPUT:
+                return outcome(ExecutionStatus.OUTPUT_LIMIT, code, LimitOwner.HOST)
             return outcome(ExecutionStatus.KILLED, code)
     over_time = _verdict_owner(facts, "cpu_time", signal_number) is not None
     if over_time or _passed_rlimit_cpu(facts, signal_number, cpu_limit_seconds):

@@ -11,6 +11,7 @@ from sandboxd.ctl.show import limit_value, printable, table
 from sandboxd.quantity import format_bytes
 
 Execution = Mapping[str, Any]
+_OUTPUT = "SANDBOX_OUTPUT_LIMIT_EXCEEDED"
 # Which limit an error code is about.
 _LIMITS = {
     "SANDBOX_MEMORY_LIMIT_EXCEEDED": "memory_bytes",
@@ -18,7 +19,7 @@ _LIMITS = {
     "SANDBOX_DISK_QUOTA_EXCEEDED": "disk_bytes",
     "SANDBOX_TIMEOUT": "timeout_seconds",
     "SANDBOX_CPU_TIME_LIMIT_EXCEEDED": "cpu_seconds",
-    "SANDBOX_OUTPUT_LIMIT_EXCEEDED": "max_output_bytes",
+    _OUTPUT: "max_output_bytes",
 }
 _OWNERS = {
     "execution": "its own limit",
@@ -43,7 +44,9 @@ def verdict(execution: Execution) -> str:
     if execution["error_code"]:
         reasons.append(execution["error_code"])
     owner = execution["limit_owner"]
-    if owner:
+    if owner == "host" and execution["error_code"] == _OUTPUT:
+        reasons.append("the host's disk is nearly full")
+    elif owner:
         name = _LIMITS.get(execution["error_code"] or "")
         of = f" of {limit_value(name, execution['limits'][name])}" if name else ""
         reasons.append(f"{_OWNERS.get(owner, owner)}{of if owner != 'aggregate' else ''}")

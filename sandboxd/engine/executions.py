@@ -256,6 +256,7 @@ class Executions:
             identity_files=context.workspaces.identity_files(sandbox),
             private_mounts=context.settings.private_mounts,
             terminals=terminals,
+            spool_floor_bytes=context.workspaces.floor_bytes,
         )
 
     def _environment(self, sandbox: Sandbox, execution: Execution, home: str) -> Mapping[str, str]:

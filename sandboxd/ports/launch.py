@@ -106,7 +106,9 @@ class Shim(Protocol):
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Everything a shim must know. identity_files: path inside -> file to be seen there.
-    terminals: how many may be open in its devpts."""
+    terminals: how many may be open in its devpts. spool_floor_bytes: what large output leaves free
+    on the file system.
+    """
 
     sandbox: Sandbox
     execution: Execution
@@ -118,6 +120,7 @@ class LaunchRequest:
     identity_files: Mapping[str, str]
     private_mounts: bool
     terminals: int
+    spool_floor_bytes: int = 0
 
 
 class Launcher(Protocol):

@@ -5,10 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.ports.files import SandboxFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of a file system: free ones, and those that are to be left for new sandboxes."""
+
+    free_bytes: int
+    floor_bytes: int
 
 
 class Workspaces(Protocol):
@@ -113,6 +122,15 @@ class Workspaces(Protocol):
 
     def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
         """Bytes of a spool so far; 0 where there is none."""
+        ...
+
+    @property
+    def floor_bytes(self) -> int:
+        """What is to be left free there for new sandboxes."""
+        ...
+
+    async def room(self) -> Room:
+        """What is free where output is kept."""
         ...
 
     async def read_output(

@@ -29,10 +29,10 @@ class Ending:
         if self.reason is None:
             self.reason = self._stopping_for or reason if reason == "exited" else reason
 
-    def exceeded_output(self) -> None:
+    def exceeded_output(self, reason: str) -> None:
         """What it printed was more than it may; that its end was seen first is chance."""
         if self.reason == "exited":
-            self.reason = "output"
+            self.reason = reason
 
     def stop(self, reason: str, *, grace_seconds: float, now: float) -> bool:
         """It shall end: at once, or after the grace time. Whether to send SIGTERM now.

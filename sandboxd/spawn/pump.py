@@ -11,21 +11,27 @@ from typing import Any
 from sandboxd.spawn.patience import patiently
 
 _CHUNK = 64 * 1024
+# So much of a stream is kept as long as there is any room.
+MODEST_BYTES = 1 << 20
 
 
 class OutputStream:
     """One pipe from the command and the spool it is copied to.
 
     Keeps exactly the first `cap` bytes. A full disk loses bytes and is remembered in `error`;
-    the command is never stopped by it.
+    the command is never stopped by it. But a spool may not be larger than what it leaves free
+    above `floor` bytes of its file system: `is_greedy` then, and nothing more is kept.
     """
 
-    def __init__(self, pipe_fd: int, spool_path: str, cap: int) -> None:
+    def __init__(self, pipe_fd: int, spool_path: str, cap: int, floor: int = 0) -> None:
         self.fd = pipe_fd
         self.size_bytes = 0
         self.truncated = False
         self.error: str | None = None
+        self.is_greedy = False
         self._cap = cap
+        self._floor = floor
+        self._look_at = MODEST_BYTES
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._spool = os.open(spool_path, flags, 0o600)
         os.set_blocking(pipe_fd, False)
@@ -48,7 +54,16 @@ class OutputStream:
             self.truncated = True
             data = data[:room]
         self._keep(data)
+        if self.size_bytes >= self._look_at:
+            self._look_at = self.size_bytes + MODEST_BYTES
+            self._look_at_room()
         return True
+
+    def _look_at_room(self) -> None:
+        found = os.fstatvfs(self._spool)
+        if self.size_bytes > found.f_bavail * found.f_frsize - self._floor:
+            self.is_greedy = self.truncated = True
+            self._cap = self.size_bytes
 
     def _keep(self, data: bytes) -> None:
         view = memoryview(data)

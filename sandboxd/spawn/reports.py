@@ -44,6 +44,7 @@ def specification(request: LaunchRequest, runtime_directory: str) -> dict[str, A
         "timeout_seconds": limits.timeout_seconds,
         "cpu_seconds": limits.cpu_seconds,
         "max_output_bytes": limits.max_output_bytes,
+        "spool_floor_bytes": request.spool_floor_bytes,
         "kill_grace_seconds": command.kill_grace_seconds,
         "filter": seccomp.choose(strict=request.sandbox.isolation is Isolation.STRICT),
         "namespaces": request.private_mounts,

@@ -224,7 +224,7 @@ class Shim:
     def _handle(self, fd: int, events: int) -> None:
         if self._stdio.handle(fd):
             if self._stdio.has_exceeded:
-                self._ending.conclude("output")
+                self._ending.conclude(self._stdio.excess)
         elif fd == self._wakeup_fd:
             os.read(fd, 4096)
             self._tree.reap()
@@ -298,7 +298,7 @@ class Shim:
         self._stdio.drain(timeout_seconds=_DRAIN_SECONDS)
         if self._stdio.has_exceeded:
             # Its last words were above the cap, and its end was seen before they were read.
-            self._ending.exceeded_output()
+            self._ending.exceeded_output(self._stdio.excess)
         user, system = children_cpu_seconds()
         user = max(0.0, user - self._setup.user_seconds)
         system = max(0.0, system - self._setup.system_seconds)

@@ -36,7 +36,9 @@ class Stdio:
             child.outputs, (records.STDOUT_FILE, records.STDERR_FILE), strict=False
         ):
             path = os.path.join(spec["record_directory"], name)
-            self._outputs.append(OutputStream(pipe, path, spec["max_output_bytes"]))
+            self._outputs.append(
+                OutputStream(pipe, path, spec["max_output_bytes"], spec["spool_floor_bytes"])
+            )
             poller.register(pipe, _IN)
         self._open = list(self._outputs)
         if child.input_fd is None:
@@ -62,6 +64,12 @@ class Stdio:
     def has_exceeded(self) -> bool:
         """Whether the command printed more than it may."""
         return any(stream.truncated and stream.error is None for stream in self._outputs)
+
+    @property
+    def excess(self) -> str:
+        """What that was more than: its limit, or what the host's disk has for it."""
+        is_greedy = any(stream.is_greedy for stream in self._outputs)
+        return "output_of_host" if is_greedy else "output"
 
     def handle(self, fd: int) -> bool:
         """Move what poll reported for `fd`; False when `fd` is none of ours."""

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from threading import Event
 from typing import Protocol, cast
 
@@ -28,6 +28,7 @@ from sandboxd.levels import HOME_INSIDE, TMP_INSIDE
 from sandboxd.model import Enforcement, Sandbox
 from sandboxd.names import is_id
 from sandboxd.osutil.files import write_all
+from sandboxd.ports.workspaces import Room
 from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
@@ -260,6 +261,15 @@ class Directories:
             return os.stat(self._spool(sandbox_id, execution_id, stream)).st_size
         except FileNotFoundError:
             return 0
+
+    @cached_property
+    def floor_bytes(self) -> int:
+        """What is to be left free there for new sandboxes, as it was at the first look."""
+        return self._disk.room().floor_bytes
+
+    async def room(self) -> Room:
+        """What is free where output is kept."""
+        return await asyncio.to_thread(self._disk.room)
 
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int

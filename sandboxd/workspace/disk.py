@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.model import EnforcedBy, Enforcement
+from sandboxd.ports.workspaces import Room
 from sandboxd.quantity import MAX_BYTES, format_bytes
 from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import scan
@@ -108,8 +109,8 @@ class Disk:
             "of a core or every 10 seconds, and a quarter of a core for all sandboxes",
         )
 
-    def check_floor(self) -> None:
-        """Raise HostDiskFull where there is too little room for another sandbox."""
+    def room(self) -> Room:
+        """What is free, and what new sandboxes need of it."""
         found = os.statvfs(self._directory)
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         if found.f_files and found.f_favail < found.f_files * _INODE_FLOOR_SHARE:
@@ -123,6 +124,12 @@ class Disk:
         floor = self._floor_bytes
         if floor is None:
             floor = min(_DEFAULT_FLOOR_BYTES, int(whole * _DEFAULT_FLOOR_SHARE))
+        return Room(free, floor)
+
+    def check_floor(self) -> None:
+        """Raise HostDiskFull where there is too little room for another sandbox."""
+        room = self.room()
+        free, floor = room.free_bytes, room.floor_bytes
         if free < floor:
             raise HostDiskFull(
                 f"cannot create a sandbox: {format_bytes(free)} of the disk are free, and "

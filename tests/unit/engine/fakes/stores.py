@@ -10,6 +10,7 @@ from typing import cast
 from sandboxd.errors import HostDiskFull
 from sandboxd.model import EnforcedBy, Enforcement, Execution, Sandbox
 from sandboxd.ports.files import SandboxFiles
+from sandboxd.ports.workspaces import Room
 from sandboxd.sums import Past
 from tests.unit.engine.fakes.world import World
 
@@ -19,6 +20,13 @@ class FakeWorkspaces:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    @property
+    def floor_bytes(self) -> int:
+        return self._world.floor_bytes
+
+    async def room(self) -> Room:
+        return Room(self._world.free_bytes, self._world.floor_bytes)
 
     async def create(self, sandbox: Sandbox) -> None:
         self._world.held.add(f"home {sandbox.id}")
@@ -97,7 +105,7 @@ class FakeWorkspaces:
         return f"/records/{execution_id}"
 
     def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
-        return 0
+        return self._world.spools.get(execution_id, 0) if stream == "stdout" else 0
 
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int

@@ -40,6 +40,9 @@ class World:
         self.disk_seconds = 0.0
         # Sandboxes of which a count does not end before it is told to.
         self.disk_slow: dict[str, asyncio.Event] = {}
+        self.free_bytes = 1 << 40
+        self.floor_bytes = 1 << 30
+        self.spools: dict[str, int] = {}
 
     def call(self, name: str) -> None:
         """Write a call down; break if it is the one that shall."""
