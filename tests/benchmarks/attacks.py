@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a hostile caller does all the time, as a process of its own uid: NAME UID SOCKET."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tests.harness import request
+
+MIB = 1 << 20
+JSON = "Content-Type: application/json\r\n"
+
+
+class Attack:
+    """Requests of one hostile caller."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held: list[socket.socket] = []
+
+    def ask(self, method: str, target: str, body: Any = None) -> Any:
+        return request(self._path, method, target, body)
+
+    def connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(5)
+        connection.connect(self._path)
+        return connection
+
+    def hold(self, target: str, count: int) -> None:
+        """So many connections that ask and never read; those that were ended are made anew."""
+        while True:
+            self._held = [one for one in self._held if is_open(one)]
+            while len(self._held) < count:
+                connection = self.connect()
+                connection.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+                self._held.append(connection)
+            say_ready()
+            time.sleep(0.2)
+
+    def headers(self) -> None:
+        """Headers without end, one connection after the other."""
+        lines = b"X-Header: xxx\r\n" * 1000
+        say_ready()
+        while True:
+            with suppress(OSError), self.connect() as connection:
+                connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\n")
+                for _ in range(1000):
+                    connection.sendall(lines)
+
+    def answers(self) -> None:
+        """Two MiB of zeros, six times that in JSON, which nobody reads."""
+        print_zeros = {"command": "head -c 1M /dev/zero; head -c 1M /dev/zero >&2"}
+        ran = self.ask("POST", "/v1/run", print_zeros).json
+        self.hold(f"/v1/sandboxes/{ran['sandbox_id']}/executions/{ran['id']}", 200)
+
+    def lists(self) -> None:
+        """Lists of as large environments as may be had."""
+        body = {"env": {f"A{n}": "a" * 100_000 for n in range(19)},
+                "limits": {"memory_bytes": "8M"}}  # fmt: skip
+        while self.ask("POST", "/v1/sandboxes", body).status == 201:
+            pass
+        self.hold("/v1/sandboxes?limit=1000", 50)
+
+    def bodies(self) -> None:
+        """Bodies of 8 MiB that lack their end."""
+        head = f"POST /v1/run HTTP/1.1\r\nHost: a\r\n{JSON}Content-Length: {8 * MIB}\r\n\r\n"
+        while True:
+            self._held = [one for one in self._held if is_open(one)]
+            while len(self._held) < 120:
+                connection = self.connect()
+                connection.sendall(head.encode())
+                self._held.append(connection)
+            for connection in self._held:
+                connection.setblocking(False)
+                with suppress(OSError):
+                    connection.sendall(b" " * (64 << 10))
+            say_ready()
+            time.sleep(0.05)
+
+    def records(self) -> None:
+        """Runs with as many arguments as may be passed."""
+        body = json.loads(json.dumps({"argv": ["/bin/true", *(["a" * 100_000] * 18)]}))
+        for _ in range(40):
+            self.ask("POST", "/v1/run", body)
+        say_ready()
+        for _ in itertools.count():
+            self.ask("POST", "/v1/run", body)
+
+
+_SAID: list[bool] = []
+
+
+def say_ready() -> None:
+    if not _SAID:
+        _SAID.append(True)
+        print("ready", flush=True)
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether the daemon has not closed it; what it sent stays unread."""
+    try:
+        connection.setblocking(False)
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def main() -> None:
+    name, uid, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    run: Callable[[], None] = getattr(Attack(path), name)
+    run()
+
+
+if __name__ == "__main__":
+    main()

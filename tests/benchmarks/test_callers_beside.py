@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A well-behaved caller beside a hostile one: the slowest of its requests, as a multiple of what
+they take alone, and the daemon's memory."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
+from tests.contract.probes import path_of
+from tests.harness import ROOT, Daemon, running_daemon
+
+pytestmark = pytest.mark.usefixtures("requires_root")
+MIB = 1 << 20
+ATTACKS = ("headers", "answers", "lists", "bodies", "records")
+MOST_TIMES = 5.0
+MOST_BYTES = 160 * MIB
+READS, RUNS = 300, 40
+# Below that one turn of a busy host's scheduler is all that is measured.
+LEAST_SECONDS = {"read": 0.010, "run": 0.050}
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
+        os.chmod(running.socket, 0o666)  # noqa: S103
+        yield running
+
+
+def p99(took: list[float]) -> float:
+    return statistics.quantiles(took, n=100, method="inclusive")[98]
+
+
+def measured(who: CallerOf, known: Any) -> dict[str, float]:
+    took: dict[str, list[float]] = {"read": [], "run": []}
+    for number in range(READS):
+        begun = time.monotonic()
+        assert who.ok("GET", path_of(known))["stdout"] == "kept\n"
+        took["read"].append(time.monotonic() - begun)
+        if number % (READS // RUNS) == 0:
+            begun = time.monotonic()
+            assert who.ok("POST", "/v1/run", {"command": "echo hi"})["stdout"] == "hi\n"
+            took["run"].append(time.monotonic() - begun)
+    return {name: max(p99(each), LEAST_SECONDS[name]) for name, each in took.items()}
+
+
+@contextmanager
+def attacked(daemon: Daemon, name: str) -> Iterator[None]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.attacks",
+        name,
+        str(FIRST_UID),
+        daemon.socket,
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.kill()
+
+
+def resident_bytes(daemon: Daemon) -> int:
+    assert daemon.process is not None
+    with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_hostile_caller_hardly_slows_down_another(daemon: Daemon, name: str) -> None:
+    with caller(daemon, SECOND_UID) as modest:
+        known = modest.ok("POST", "/v1/run", {"command": "echo kept"})
+        alone, before = measured(modest, known), resident_bytes(daemon)
+        with attacked(daemon, name):
+            beside, after = measured(modest, known), resident_bytes(daemon)
+    times = {each: beside[each] / alone[each] for each in alone}
+    print(f"{name}: p99 alone {alone}, beside {beside}: {times}; {(after - before) / MIB:.0f} MiB")
+    assert max(times.values()) <= MOST_TIMES
+    assert after - before < MOST_BYTES
