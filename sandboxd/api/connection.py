@@ -22,6 +22,7 @@ from aiohttp.web_protocol import _ErrInfo
 from sandboxd.api import head
 from sandboxd.api.peer import Peer, read_peer
 from sandboxd.api.responses import broken_request, raw_error
+from sandboxd.api.shares import Shares
 from sandboxd.errors import QuotaExceeded
 
 HEADER_SECONDS = 15.0
@@ -35,6 +36,8 @@ _READ_BYTES = 64 << 10
 _BODY_BYTES = 32 << 10
 # Each of a chunked body that waits for its reader is an object or two.
 _MAX_WAITING_CHUNKS = 2048
+# Of who sends what is no request, before the next turn: no client that works does.
+_REST_SECONDS = 0.02
 _OPTIONS: dict[str, Any] = {
     "keepalive_timeout": KEEPALIVE_SECONDS,
     "lingering_time": _LINGERING_SECONDS,
@@ -54,10 +57,14 @@ class Connection(web.RequestHandler):
     peer: Peer | None = None
     _deadline: asyncio.TimerHandle | None = None
 
-    def __init__(self, crowd: Counter[int], *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, crowd: Counter[int], shares: Shares, *arguments: Any, **options: Any
+    ) -> None:
         """crowd: how many connections each uid has."""
         super().__init__(*arguments, **options)
         self._crowd = crowd
+        self._shares = shares
+        self._turn: asyncio.Future[None] | None = None
         self._head = head.Head()
         self._body: StreamReader = EMPTY_PAYLOAD
         self._is_refused = False
@@ -74,11 +81,25 @@ class Connection(web.RequestHandler):
         if self._uid != 0 and self._crowd[self._uid] > MAX_CONNECTIONS:
             self._turn_away(transport)
             return
-        self._arm(HEADER_SECONDS)
+        # Nobody's flood of connections is read all at once.
+        self._turn = self._shares.ask_turn(self._uid)
+        if self._turn is None:
+            self._arm(HEADER_SECONDS)
+            return
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        self._turn.add_done_callback(self._begin_reading)
+
+    def _begin_reading(self, _turn: asyncio.Future[None]) -> None:
+        if self.transport is not None:
+            self._arm(HEADER_SECONDS)
+            self.transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the deadline."""
         self._disarm()
+        if self._turn is not None:
+            self._turn.cancel()
         self._crowd[self._uid] -= 1
         if self._crowd[self._uid] == 0:
             del self._crowd[self._uid]
@@ -127,6 +148,7 @@ class Connection(web.RequestHandler):
             return
         message, body = self._messages[-1]
         if isinstance(message, _ErrInfo):
+            self._shares.rest(self._uid, _REST_SECONDS)
             # aiohttp 3.11 tells nothing to who reads a body that breaks off.
             if not self._body.is_eof():
                 self._messages.pop()
@@ -144,6 +166,7 @@ class Connection(web.RequestHandler):
     def _refuse(self, cause: str) -> None:
         """Take no more; the answer comes after those to the requests before."""
         self._is_refused = True
+        self._shares.rest(self._uid, _REST_SECONDS)
         self._arm(KEEPALIVE_SECONDS)
         if not self._body.is_eof():
             self._body.set_exception(web.RequestPayloadError(cause))
@@ -210,10 +233,13 @@ class Connection(web.RequestHandler):
 class ConnectionFactory(web.Server):
     """aiohttp's low-level server, making our connections."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, shares: Shares) -> None:
         super().__init__(handler, handler_cancellation=True)
+        self._shares = shares
         self._crowd: Counter[int] = Counter()
 
     def __call__(self) -> Connection:
         """The protocol of one accepted connection."""
-        return Connection(self._crowd, self, loop=asyncio.get_running_loop(), **_OPTIONS)
+        return Connection(
+            self._crowd, self._shares, self, loop=asyncio.get_running_loop(), **_OPTIONS
+        )

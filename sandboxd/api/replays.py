@@ -21,7 +21,7 @@ from aiohttp import web
 
 from sandboxd import errors
 from sandboxd.api.responses import Sent, send_error
-from sandboxd.api.shares import Share
+from sandboxd.api.shares import SMALL_BYTES, Share
 from sandboxd.api.work import Work
 from sandboxd.engine.requests import Origin
 from sandboxd.model import Caller
@@ -187,9 +187,10 @@ def _stopping() -> errors.Draining:
 
 
 def fingerprint_of(request: web.BaseRequest, body: bytes) -> str:
-    """Of what is asked: JSON that only looks different is the same."""
+    """Of what is asked: JSON that only looks different is the same, where it is small."""
     try:
-        body = json.dumps(json.loads(body or b"{}"), sort_keys=True).encode()
+        if len(body) <= SMALL_BYTES:
+            body = json.dumps(json.loads(body or b"{}"), sort_keys=True).encode()
     except (ValueError, RecursionError):
         # Refused as it is, when it gets to be read.
         logger.debug("a body that is no JSON comes with a key")

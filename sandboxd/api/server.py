@@ -64,7 +64,7 @@ async def serving(
         work = Work(tasks)
         api = Api(engine, work, replays.Replays(keys, work), admin_gids)
         runner = web.ServerRunner(
-            ConnectionFactory(api.handle), shutdown_timeout=_CONNECTION_GRACE_SECONDS
+            ConnectionFactory(api.handle, api.shares), shutdown_timeout=_CONNECTION_GRACE_SECONDS
         )
         await runner.setup()
         listeners = tuple(sockets)
@@ -109,7 +109,7 @@ class Api:
         self._work = work
         self._replays = once
         self._seen = Seen()
-        self._shares = Shares()
+        self.shares = Shares()
         self._admin_gids = frozenset(admin_gids)
         self._document: bytes | None = None
 
@@ -123,7 +123,7 @@ class Api:
         peer = connection.peer
         if peer is not None:
             ASKED.set(Asked(request_id, peer.uid, peer.pid))
-        share = Share(self._shares, -1 if peer is None else peer.uid)
+        share = Share(self.shares, -1 if peer is None else peer.uid)
         try:
             await share.turn()
             answer = await self._respond(request, connection, request_id, share)
@@ -159,8 +159,9 @@ class Api:
         query = read_query(request, route.query)
         sent = b"" if route.streams_body else await read_body(request, route.max_body_bytes, share)
         key = request.headers.get(replays.HEADER) if request.method == "POST" else None
-        fingerprint = replays.fingerprint_of(request, sent) if key is not None else ""
-        bodies = [NOTHING if route.streams_body else validate(route.body, sent)]
+        with share.long_turn():
+            fingerprint = replays.fingerprint_of(request, sent) if key is not None else ""
+            bodies = [NOTHING if route.streams_body else validate(route.body, sent)]
         del sent
         call = Call(
             engine=self._engine,

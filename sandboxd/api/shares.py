@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 # Of bodies, and of answers until they are taken, of one caller.
 BYTES_OF_CALLER = 32 << 20
 # Less is not counted: the number of connections bounds it.
 SMALL_BYTES = 64 << 10
+# A turn that took longer is followed by so many times its length without another one, if there is
+# anybody else: what cannot be cut into pieces takes a fifth of the loop at most.
+LONG_TURN_SECONDS = 0.005
+_REST_FACTOR = 4
+_ALONE_SECONDS = 1.0
 
 
 class Shares:
@@ -23,19 +30,47 @@ class Shares:
         self._waiting_turns: dict[int, deque[asyncio.Future[None]]] = {}
         self._had_turn: set[int] = set()
         self._is_round_due = False
+        self._rests_until: dict[int, float] = {}
+        self._end_of_rest: asyncio.TimerHandle | None = None
+        self._last_turns: dict[int, float] = {}
         self._held: dict[int, int] = {}
         self._waiting_bytes: dict[int, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     async def turn(self, uid: int) -> None:
         """Wait for a turn: in each round of the loop every caller has one."""
-        if uid not in self._had_turn and uid not in self._waiting_turns:
-            self._had_turn.add(uid)
-            self._call_round()
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting_turns.setdefault(uid, deque()).append(future)
+        if (granted := self.ask_turn(uid)) is not None:
+            await granted
+
+    def ask_turn(self, uid: int) -> asyncio.Future[None] | None:
+        """None: it is this caller's turn; else what is done once it is."""
+        loop = asyncio.get_running_loop()
+        self._last_turns[uid] = loop.time()
         self._call_round()
-        await future
+        if uid not in self._had_turn | self._waiting_turns.keys() | self._rests_until.keys():
+            self._had_turn.add(uid)
+            return None
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting_turns.setdefault(uid, deque()).append(future)
+        return future
+
+    @contextmanager
+    def long_turn(self, uid: int) -> Iterator[None]:
+        """Around work that may hold up the loop: who does that to others has to rest for it."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            yield
+        finally:
+            took = loop.time() - begun
+            if took > LONG_TURN_SECONDS:
+                self.rest(uid, _REST_FACTOR * took)
+
+    def rest(self, uid: int, seconds: float) -> None:
+        """No turn for so long, if there is anybody else."""
+        now = asyncio.get_running_loop().time()
+        if any(one != uid and now - at < _ALONE_SECONDS for one, at in self._last_turns.items()):
+            self._rests_until[uid] = max(now, self._rests_until.get(uid, now)) + seconds
+            self._call_round()
 
     def _call_round(self) -> None:
         if not self._is_round_due:
@@ -43,9 +78,17 @@ class Shares:
             asyncio.get_running_loop().call_soon(self._next_round)
 
     def _next_round(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         self._is_round_due = False
         self._had_turn.clear()
+        for times in (self._rests_until, self._last_turns):
+            after = now if times is self._rests_until else now - _ALONE_SECONDS
+            for uid in [uid for uid, at in times.items() if at <= after]:
+                del times[uid]
         for uid, queue in list(self._waiting_turns.items()):
+            if uid in self._rests_until:
+                continue
             while queue:
                 future = queue.popleft()
                 if not future.done():
@@ -56,6 +99,11 @@ class Shares:
                 del self._waiting_turns[uid]
         if self._had_turn:
             self._call_round()
+        if self._end_of_rest is not None:
+            self._end_of_rest.cancel()
+            self._end_of_rest = None
+        if self._rests_until:
+            self._end_of_rest = loop.call_at(min(self._rests_until.values()), self._call_round)
 
     async def take(self, uid: int, size: int) -> int:
         """Wait for room for so many bytes; returns what has to be given back.
@@ -112,6 +160,10 @@ class Share:
     async def turn(self) -> None:
         """Wait before each piece of work that takes the loop a part of a millisecond."""
         await self._shares.turn(self._uid)
+
+    def long_turn(self) -> AbstractContextManager[None]:
+        """Around work that may hold up the loop."""
+        return self._shares.long_turn(self._uid)
 
     async def hold(self, size: int) -> None:
         """Keep at most so many bytes from now on, in place of those before; waits for room."""

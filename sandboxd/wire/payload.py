@@ -35,7 +35,7 @@ _POINTER_BYTES = 8
 def exec_bytes(argv: Iterable[str], env: Mapping[str, str]) -> int:
     """What argv and env take in a new program's stack."""
     entries = [*argv, *(f"{key}={value}" for key, value in env.items())]
-    return sum(len(entry.encode()) + 1 + _POINTER_BYTES for entry in entries)
+    return len("".join(entries).encode()) + len(entries) * (1 + _POINTER_BYTES)
 
 
 def check_exec_bytes(argv: Iterable[str], env: Mapping[str, str]) -> None:
@@ -63,12 +63,27 @@ def _one_string(value: object, what: str) -> str:
     return value
 
 
+def _are_plain(values: list[object]) -> bool:
+    """Whether all are strings that nothing is wrong with, told faster than for each: none is so
+    long that it or two of them could be over the bound."""
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values) or max(map(len, texts), default=0) * 10 >= MAX_STRING_BYTES:
+        return False
+    try:
+        return b"\0" not in "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def _argv(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of at least one string")
     if len(value) > MAX_ARGUMENTS:
         raise ValueError(f"must be at most {MAX_ARGUMENTS} arguments")
-    argv = tuple(_one_string(entry, f"argument {index}") for index, entry in enumerate(value))
+    if _are_plain(value):
+        argv = tuple(value)
+    else:
+        argv = tuple(_one_string(entry, f"argument {index}") for index, entry in enumerate(value))
     if not argv[0]:
         raise ValueError("argument 0 must name a program")
     return argv
@@ -86,6 +101,8 @@ def _env(value: object) -> dict[str, str]:
         raise ValueError("must be an object of strings")
     if len(value) > MAX_ENV_ENTRIES:
         raise ValueError(f"must have at most {MAX_ENV_ENTRIES} entries")
+    if _are_plain([*value, *value.values()]) and not any(not key or "=" in key for key in value):
+        return value
     for key, entry in value.items():
         shown = f"{key[:64]!r}"
         if not key or "=" in key:

@@ -27,8 +27,10 @@ def text(value: str) -> str:
     """`value`, if a C string can carry it. Raises ValueError otherwise."""
     if "\0" in value:
         raise ValueError("must not have a NUL byte")
-    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise ValueError("must be valid Unicode, without lone surrogates")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be valid Unicode, without lone surrogates") from None
     return value
 
 

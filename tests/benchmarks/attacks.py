@@ -86,6 +86,20 @@ class Attack:
             say_ready()
             time.sleep(0.05)
 
+    def payloads(self) -> None:
+        """Bodies that take long to read, complete, one after the other."""
+        body = json.dumps({"argv": ["a"], "env": {f"A{n}": "\u00e9" * 200 for n in range(4000)}})
+        head = f"POST /v1/sandboxes/nosuch/executions HTTP/1.1\r\nHost: a\r\n{JSON}"
+        data = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        say_ready()
+        while True:
+            with self.connect() as one, self.connect() as other, suppress(OSError):
+                while True:
+                    for each in (one, other):
+                        each.sendall(data)
+                    for each in (one, other):
+                        each.recv(4096)
+
     def records(self) -> None:
         """Runs with as many arguments as may be passed."""
         body = json.loads(json.dumps({"argv": ["/bin/true", *(["a" * 100_000] * 18)]}))

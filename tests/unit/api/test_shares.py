@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
 
 from sandboxd.api.shares import BYTES_OF_CALLER, SMALL_BYTES, Share, Shares
 
@@ -25,6 +27,32 @@ async def test_each_caller_has_a_turn_in_each_round() -> None:
     assert len(order) == 1005
     last = len(order) - 1 - order[::-1].index(MODEST)
     assert order[: last + 1].count(GREEDY) <= 8
+
+
+async def test_who_holds_up_the_loop_rests_if_there_is_anybody_else() -> None:
+    shares, order = Shares(), []
+    loop = asyncio.get_running_loop()
+
+    async def hold_up(count: int) -> None:
+        for _ in range(count):
+            await shares.turn(GREEDY)
+            order.append(loop.time())
+            with shares.long_turn(GREEDY):
+                # What is meant is a loop that stands still.
+                time.sleep(0.02)  # noqa: ASYNC251
+
+    begun = loop.time()
+    await hold_up(5)
+    alone = loop.time() - begun
+    await shares.turn(MODEST)
+    order.clear()
+    await asyncio.gather(*(hold_up(1) for _ in range(4)))
+    assert all(later - sooner >= 0.1 for sooner, later in pairwise(order))
+    assert alone < 0.35
+    # Its rest is nobody else's.
+    async with asyncio.timeout(0.05):
+        for _ in range(5):
+            await shares.turn(MODEST)
 
 
 async def test_a_turn_that_nobody_waits_for_any_more_is_the_next_ones() -> None:
