@@ -61,14 +61,15 @@ async def test_a_change_that_was_not_told_is_found_all_the_same(
 async def test_a_stream_may_be_quiet_for_longer_than_an_idle_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.05)
-    monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.05)
+    # Long enough for a slow host to send the next request in.
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.5)
     async with served() as server:
         execution, path = await begin(server)
         async with get(server, f"{path}/output?follow=true") as answer:
             assert await answer.content.readexactly(4) == b"out\n"
             # Silence is what is tested, and it makes no event.
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.5)
             server.engine.print(execution.id, "stdout", b"after")
             assert await answer.content.readexactly(5) == b"after"
 
