@@ -58,7 +58,8 @@ async def execution_reply(
         pieces.append(b',"files":[')
         for number, file in enumerate(files):
             await call.share.turn()
-            piece = to_json(ReadFileAnswer.of(file))
+            with call.share.long_turn():
+                piece = to_json(ReadFileAnswer.of(file))
             pieces += [b",", piece] if number else [piece]
         pieces.append(b"]")
     pieces.append(b"}")
