@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from sandboxd.client.calls import RUNNING, Answer, Client
 from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.client.tail import AWAY
-from sandboxd.ctl import exits, streams, verdict
+from sandboxd.ctl import exits, files, streams, verdict
 from sandboxd.ctl.ending import GRACE_SECONDS, Ending
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.interrupts import Interrupted, Interrupts
@@ -53,6 +52,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         help="a signal to sandboxctl is passed on to the program, which is killed after TIME or at "
         f"a second one (default: {GRACE_SECONDS:g}s)",
     )  # fmt: skip
+    files.add_streams(parser)
     words = parser.add_mutually_exclusive_group()
     words.add_argument("--quiet", "-q", action="store_true", help="nothing on stderr but errors")
     words.add_argument(
@@ -67,6 +67,7 @@ def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
     for word in arguments.payload:
         if any("\udc80" <= char <= "\udcff" for char in word):
             raise InvalidRequest(f"cannot pass the argument {word!a}: it is not UTF-8")
+    files.check_streams(arguments)
     body: dict[str, Any] = {"argv": arguments.payload}
     env = dict(arguments.env)
     if arguments.cwd is not None:
@@ -78,6 +79,9 @@ def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
             raise InvalidRequest("cannot print JSON to the program's terminal: leave -t or -o out")
         body["tty"] = terminal.size()
         env.setdefault("TERM", os.environ.get("TERM") or "xterm")
+    elif arguments.stdin_file is not None:
+        files.standard_input(arguments.stdin_file)
+        body |= _passed_on()
     elif arguments.stdin:
         body |= _standard_input()
     arguments.is_fed = "stdin_open" in body
@@ -90,12 +94,17 @@ def _standard_input() -> dict[str, Any]:
             "cannot pass standard input on: it is closed",
             hint="leave -i out, or give it </dev/null",
         )
+    return _passed_on()
+
+
+def _passed_on() -> dict[str, Any]:
     found = os.fstat(0)
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INLINE_BYTES:
         return {"stdin_open": True}
     import base64
 
-    data = sys.stdin.buffer.read(_MAX_INLINE_BYTES + 1)
+    with open(0, "rb", closefd=False) as file:
+        data = file.read(_MAX_INLINE_BYTES + 1)
     return {"stdin_base64": base64.b64encode(data).decode("ascii")}
 
 
@@ -127,8 +136,22 @@ def follow(
     start: takes how many seconds to wait for the end, before which nothing is printed. printer:
     for one that has printed already.
     """
+    # What attaches to an execution that runs takes none of these options.
+    with files.telling(getattr(arguments, "meta", None)) as tell:
+        return _follow(client, start, arguments, interrupts, printer, tell)
+
+
+def _follow(
+    client: Client,
+    start: Callable[[float], Answer],
+    arguments: argparse.Namespace,
+    interrupts: Interrupts,
+    printer: Printer | None,
+    tell: Callable[[Answer, int], None],
+) -> int:
     ending = Ending(client, arguments.grace)
-    printer = printer or Printer()
+    is_json = arguments.output == "json"
+    printer = printer or Printer(files=files.targets(arguments), files_alone=is_json)
     try:
         with interrupts.passing(ending.pass_on):
             # Until its id is known, nobody could signal it.
@@ -151,15 +174,17 @@ def follow(
             raise
         ending.number = exc.number
         execution = ending.kill()
-    if arguments.output == "json":
+    printer.finish(client, execution)
+    if is_json:
         print_json(execution)
     else:
-        printer.finish(client, execution)
         _tell(execution, arguments)
-        printer.check()
+    code = exits.of_execution(execution)
     if ending.number is not None and execution["status"] in _KILLED:
-        return exits.SIGNALLED + ending.number
-    return exits.of_execution(execution)
+        code = exits.SIGNALLED + ending.number
+    tell(execution, code)
+    printer.check()
+    return code
 
 
 def _watch(
@@ -171,7 +196,7 @@ def _watch(
 
         Feed(client, execution, lambda: os.read(0, _PIECE_BYTES), is_lossy=False).start()
         execution = _a_little_later(client, execution)
-    if arguments.output != "json" and execution["status"] in RUNNING:
+    if printer.streams and execution["status"] in RUNNING:
         # With too many streams open, what it prints is shown at its end.
         with suppress(QuotaExceeded):
             printer.follow(client, execution)

@@ -7,7 +7,7 @@ import argparse
 from typing import Any
 
 from sandboxd.client.calls import Answer
-from sandboxd.ctl import limits
+from sandboxd.ctl import files, limits
 from sandboxd.ctl.connect import connect_or_start
 from sandboxd.ctl.follow import add_execution, execution_body, follow, starter
 from sandboxd.ctl.interrupts import Interrupts
@@ -18,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits.add_limits(parser, limits.SERVERS)
     limits.add_place(parser)
     add_execution(parser)
+    files.add_sent(parser)
     limits.add_output_format(parser)
 
 
@@ -26,6 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
     body = {
         **limits.place(arguments),
         **execution_body(arguments),
+        **files.sent(arguments),
         "limits": limits.limits(arguments),
     }
     with (

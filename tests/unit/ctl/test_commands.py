@@ -348,3 +348,74 @@ async def test_listing_loads_nothing_heavy() -> None:
     others = {f"sandboxd.ctl.commands.{name}" for name in COMMANDS if name != "ls"}
     assert not loaded & {"asyncio", "pydantic", "aiohttp", "subprocess", "tempfile", *others}
     assert not {"rich", "sandboxd.ctl.pretty"} & loaded
+
+
+async def test_streams_in_files_and_the_end_as_json(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"\xffinput")
+    out, err, meta = (tmp_path / name for name in ("out", "err", "meta"))
+    options = ("--stdin-file", str(tmp_path / "in"), "--stdout", str(out), "--stderr", str(err))
+    async with served() as server:
+        server.engine.stdout, server.engine.stderr = b"\xff\0out", b"err"
+        ended = await ctl(server, "run", *options, "--meta", str(meta), "--", "prog")
+        assert (ended.code, ended.stdout) == (0, b"")
+        assert "err" not in ended.stderr.split("\n")[0]
+        assert (out.read_bytes(), err.read_bytes()) == (b"\xff\0out", b"err")
+        assert server.engine.requests[-1].command.stdin == b"\xffinput"  # type: ignore[attr-defined]
+        told = json.loads(meta.read_text())
+        assert (told["status"], told["exit_status"], told["stdout_bytes"]) == ("EXITED", 0, 5)
+        assert "wall_seconds" in told["usage"]
+        assert "stdout" not in told
+        # With JSON the files are written as well, and nothing of them is printed twice.
+        json_too = await ctl(server, "run", "--stdout", str(out), "-o", "json", "--", "prog")
+        assert json.loads(json_too.stdout)["status"] == "EXITED"
+        assert out.read_bytes() == b"\xff\0out"
+        server.engine.fails = no_room()
+        refused = await ctl(server, "run", "--meta", str(meta), "--", "prog")
+        told = json.loads(meta.read_text())
+        assert (told["error"]["code"], told["exit_status"]) == ("CAPACITY_EXCEEDED", 75)
+        assert refused.code == 75
+    assert sorted(os.listdir(tmp_path)) == ["err", "in", "meta", "out"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("-i", "--stdin-file", "/dev/null"), "two places"),
+     (("-t", "--stdout", "/dev/null"), "leave -t out"),
+     (("--stdout", "/nonexistent/x"), "/nonexistent/x"),
+     (("--stdin-file", "/nonexistent/x"), "/nonexistent/x"),
+     (("--file", "/nonexistent/x"), "/nonexistent/x"),
+     (("--file", "/usr"), "is a directory")],
+)  # fmt: skip
+async def test_files_that_cannot_be_used_run_nothing(options: tuple[str, ...], words: str) -> None:
+    async with served() as server:
+        ended = await ctl(server, "run", *options, "--", "prog")
+        assert (ended.code, words in ended.stderr) == (125, True), ended.stderr
+        assert server.engine.executions == {}
+
+
+async def test_a_file_that_takes_no_more_does_not_end_the_program() -> None:
+    async with served() as server:
+        server.engine.stdout = b"x" * 100_000
+        ended = await ctl(server, "run", "-q", "--stdout", "/dev/full", "--", "prog")
+        assert ended.code == 125
+        assert "/dev/full" in ended.stderr
+        [execution] = server.engine.executions.values()
+        assert execution.outcome.status is ExecutionStatus.EXITED
+
+
+async def test_files_are_sent_with_a_run(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_bytes(b"print(1)\xff")
+    (tmp_path / "main.py").chmod(0o750)
+    (tmp_path / "a:b").write_text("colon")
+    async with served() as server:
+        options = [f"{tmp_path}/main.py", f"{tmp_path}/main.py:/tmp/x", f"{tmp_path}/a:b"]
+        words = [word for option in options for word in ("--file", option)]
+        assert (await ctl(server, "run", *words, "--", "prog")).code == 0
+        [batch] = server.engine.batches
+        assert [(file.path, file.mode) for file in batch.files] == [
+            (b"main.py", 0o750), (b"/tmp/x", 0o750), (b"a:b", 0o644),
+        ]  # fmt: skip
+        assert batch.files[1].data == b"print(1)\xff"
+        (tmp_path / "large").write_bytes(bytes(6 << 20))
+        large = await ctl(server, "run", "--file", f"{tmp_path}/large", "--", "prog")
+        assert (large.code, "more than 5 MiB" in large.stderr) == (125, True)
