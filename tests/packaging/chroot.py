@@ -17,15 +17,19 @@ NETWORK_VARIABLES = re.compile(r"PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|.*_proxy"
 # The same from files: name resolution and pip's settings.
 NETWORK_FILES = ("etc/hosts", "etc/resolv.conf", "etc/pip.conf")
 LOCAL_CERTIFICATES = "usr/local/share/ca-certificates"
-# Mounts live and end in a namespace of their own; sh stays PID 1 there and reaps. The root is a
-# mount, as every root is, without which pivot_root(2) and unshare(1) refuse to work in it.
+# Mounts live and end in a namespace of their own; sh stays PID 1 there and reaps. The root is the
+# namespace's own, as every host's is: below a mere chroot(2) none can be built for a sandbox.
 ENTER = """\
 root=$1 directory=$2; shift 2
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
-chroot "$root" env --chdir="$directory" "$@"
+cd "$root"
+pivot_root . .
+umount -l .
+cd /
+env --chdir="$directory" "$@"
 exit $?
 """
 
