@@ -42,6 +42,7 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         "--tty", "-t", action="store_true",
         help="give the program this terminal; control-P control-Q leaves it running",
     )  # fmt: skip
+    files.add_streams(parser)
     add_following(parser)
 
 
@@ -52,7 +53,6 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         help="a signal to sandboxctl is passed on to the program, which is killed after TIME or at "
         f"a second one (default: {GRACE_SECONDS:g}s)",
     )  # fmt: skip
-    files.add_streams(parser)
     words = parser.add_mutually_exclusive_group()
     words.add_argument("--quiet", "-q", action="store_true", help="nothing on stderr but errors")
     words.add_argument(
