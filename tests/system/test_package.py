@@ -132,7 +132,7 @@ def running(service: Service) -> Iterator[list[Any]]:
 
 
 def test_it_runs_a_command_for_anybody_in_the_group(service: Service) -> None:
-    command = ["sandboxctl", "run", "--memory", "64M", "--", "sh", "-c", "echo $((6 * 7))"]
+    command = ["sandboxctl", "run", "-v", "--memory", "64M", "--", "sh", "-c", "echo $((6 * 7))"]
     member = (*SOMEBODY, f"--groups={grp.getgrnam('sandboxd').gr_gid}", "--")
     said = run(*member, *command).splitlines()
     assert said[0] == "42"

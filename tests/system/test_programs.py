@@ -39,13 +39,14 @@ def private_directories() -> set[str]:
 def test_run_takes_the_kernels_limits_and_leaves_nothing() -> None:
     before = host.sandboxd_units(), private_directories()
     show = "import sys; print(open('/proc/self/cgroup').read()); sys.exit(7)"
-    ran = sandboxctl("run", "--memory", "64M", "--cpus", "1", "--", "python3", "-c", show)
+    ran = sandboxctl("run", "-v", "--memory", "64M", "--cpus", "1", "--", "python3", "-c", show)
     assert ran.returncode == 7
     assert re.search(r"sandboxd_[a-z2-7]{12}\.slice/.*\.scope/job", ran.stdout)
     assert "systemd scheme" in ran.stderr
     assert re.search(r"memory_bytes +64 MiB +kernel", ran.stderr)
     bomb = sandboxctl("run", "--memory", "64M", "--", "python3", "-c", "x = bytearray(1 << 28)")
     assert bomb.returncode == 137
+    assert "\n  limits held by the kernel" in bomb.stderr
     assert "OOM_KILLED" in bomb.stderr
     assert (host.sandboxd_units(), private_directories()) == before
 
