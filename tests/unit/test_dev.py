@@ -428,6 +428,7 @@ class TestCommands:
         )
         assert done.returncode == status
         assert "usage: ./dev COMMAND" in (done.stderr if status else done.stdout)
+        assert ("unknown command 'nonsense'" in done.stderr) == bool(status)
 
 
 class TestPackage:
