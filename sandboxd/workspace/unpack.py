@@ -16,7 +16,7 @@ from collections.abc import Generator
 from contextlib import suppress
 
 from sandboxd.entries import clean_path, join, shown
-from sandboxd.errors import InvalidRequest
+from sandboxd.errors import InvalidRequest, SandboxdError
 from sandboxd.names import new_id
 from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
@@ -29,7 +29,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MAX_MTIME = 1 << 33
 # What is kept of directories until the end, names and all; those past it keep what they were made
 # with.
-_MAX_KEPT_BYTES = 16 << 20
+_MAX_KEPT_BYTES = 4 << 20
 _KEPT_BYTES = 200
 
 
@@ -45,6 +45,7 @@ class Unpacker:
         # Mode and time of each directory that was a member.
         self._directories: dict[bytes, tuple[int, int]] = {}
         self._kept_bytes = 0
+        self._unpacked = 0
 
     async def open(self) -> None:
         """Check that there is a directory to unpack into."""
@@ -53,15 +54,24 @@ class Unpacker:
     async def write(self, data: bytes) -> None:
         """See ArchiveWriter."""
         await self._place.take(len(data))
-        await self._place.run_steps(self._feed(data))
+        await self._counting_what_stays(self._feed(data))
 
     async def finish(self) -> None:
         """See ArchiveWriter."""
-        await self._place.run(self._finish)
+        await self._counting_what_stays(self._finish())
 
     async def close(self) -> None:
         """See ArchiveWriter."""
         await self._place.run(self._close)
+
+    async def _counting_what_stays(self, steps: Generator[None, None, None]) -> None:
+        """Do so, and have an error say how many members were unpacked before it."""
+        try:
+            await self._place.run_steps(steps)
+        except SandboxdError as exc:
+            exc.details["members_unpacked"] = self._unpacked
+            exc.hint = exc.hint or f"{self._unpacked} members before it are unpacked, and stay"
+            raise
 
     # -- in a worker's thread
 
@@ -80,13 +90,14 @@ class Unpacker:
                         write_all(self._file[0], event)
                 yield
 
-    def _finish(self) -> None:
+    def _finish(self) -> Generator[None, None, None]:
         self._stream.check_complete()
         with opened_home(self._spot.top) as home:
             self._complete(home)
             # What is below comes first: its parent may then shut it off.
             for path in sorted(self._directories, reverse=True):
                 self._settle(home, path, *self._directories[path])
+                yield
 
     def _close(self) -> None:
         if self._file is not None:
@@ -106,6 +117,7 @@ class Unpacker:
                 if path:
                     beneath.make_directories(home, path, member.mode & PERMISSIONS | 0o700)
                 self._keep(path, member)
+                self._unpacked += 1
             elif member.issym():
                 os.symlink(_link_target(path, member.linkname), self._temporary)
                 self._put(home, path)
@@ -147,6 +159,7 @@ class Unpacker:
     def _put(self, home: int, path: bytes) -> None:
         with opened_parent(home, path) as (parent, name):
             os.rename(self._temporary, name, dst_dir_fd=parent)
+        self._unpacked += 1
         # Of two names of one file rename(2) removes none.
         with suppress(FileNotFoundError):
             os.unlink(self._temporary)

@@ -123,8 +123,10 @@ def test_what_comes_out_goes_in(daemon: Daemon, sandbox: Any) -> None:
 def test_members_that_are_refused(daemon: Daemon, sandbox: Any, bad: Any) -> None:
     data = tar(member("before", b"1"), bad, member("after", b"2"))
     answer = daemon.request("PUT", archive(sandbox), data)
-    refused(answer, 400, "INVALID_REQUEST")
+    error = refused(answer, 400, "INVALID_REQUEST")
+    # What came before stays, and the answer says how much that is.
     found = set(listed(daemon, sandbox))
+    assert error["details"]["members_unpacked"] == len(found & {"before"})
     assert "after" not in found
     assert found <= {"before", "a"}
 
