@@ -114,8 +114,14 @@ class Execution(Group):
     def meet(self, process: Process, uid: int | None) -> None:
         """A new process of it. The first one, still the shim's own child, shows its namespaces."""
         if self._pids_peak is None and self.shim is not None:
-            # Its first one, while it is what the shim forked.
-            process.is_setup = process.parent == self.shim.pid and not process.has_execed
+            # Its first one, while it is what the shim forked: that is alone. An orphan that the
+            # command made in its first moments is the shim's child as well.
+            is_alone = not self.members
+            for other in self.members.values():
+                other.is_setup = False
+            process.is_setup = (
+                is_alone and process.parent == self.shim.pid and not process.has_execed
+            )
             if process.is_setup:
                 # What it used until now is not the command's.
                 with suppress(FileNotFoundError, ProcessLookupError):

@@ -54,6 +54,9 @@ class Group:
                 if process.look():
                     self._add(process)
                     self._own += process.own_gain
+                elif process.body != process.pid:
+                    # Of a main thread that has ended /proc tells no pages that others give it.
+                    self._look_at_memory(process)
             except (ProcessLookupError, FileNotFoundError):
                 vanished.append(process)
         for process in vanished:
@@ -100,7 +103,7 @@ class Group:
     def _add(self, process: Process) -> None:
         self.changed = True
         self._children += process.children_gain
-        if process.has_new_faults:
+        if process.may_have_grown:
             self._look_at_memory(process)
         if self._reads_io:
             read, written = process.io_read, process.io_written

@@ -46,10 +46,10 @@ class Process:
     """
 
     __slots__ = (
-        "_files", "_fresh", "_last", "anonymous_bytes", "body", "children", "children_gain",
-        "faults", "has_execed", "has_new_faults", "holdings", "inherited_bytes", "io_read",
-        "io_written", "is_setup", "is_zombie", "own", "own_gain", "parent", "pid", "resident_bytes",
-        "start_time", "threads",
+        "_files", "_fresh", "_last", "_resident", "anonymous_bytes", "body", "children",
+        "children_gain", "faults", "has_execed", "holdings", "inherited_bytes", "io_read",
+        "io_written", "is_setup", "is_zombie", "may_have_grown", "own", "own_gain", "parent", "pid",
+        "resident_bytes", "start_time", "threads",
     )  # fmt: skip
 
     def __init__(self, pid: int) -> None:
@@ -59,13 +59,13 @@ class Process:
         self.inherited_bytes = -1
         self.has_execed = self.is_setup = False
         self._files: dict[str, int] = {}
-        self._last = self._fresh = b""
+        self._last = self._fresh = self._resident = b""
         self.own = self.children = self.faults = self.parent = self.start_time = 0
         self.own_gain = self.children_gain = 0
         self.threads = 1
         self.resident_bytes = self.anonymous_bytes = 0
         self.io_read = self.io_written = 0
-        self.has_new_faults = True
+        self.may_have_grown = True
         self.is_zombie = False
 
     def look(self) -> bool:
@@ -76,13 +76,14 @@ class Process:
             return False
         self._last = data
         # The name may hold anything, parentheses and blanks included.
-        fields = data[data.rindex(b")") + 2 :].split(None, 20)
+        fields = data[data.rindex(b")") + 2 :].split(None, 22)
         self.is_zombie = fields[0] in b"ZX"
         self.parent = int(fields[1])
         self.has_execed = not int(fields[6]) & _PF_FORKNOEXEC
-        faults = int(fields[7]) + int(fields[9])
-        self.has_new_faults = self.has_new_faults or faults != self.faults
-        self.faults = faults
+        faults, resident = int(fields[7]) + int(fields[9]), fields[21]
+        # Faults of another process can give this one its pages (process_vm_writev(2)).
+        self.may_have_grown |= faults != self.faults or resident != self._resident
+        self.faults, self._resident = faults, resident
         own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
         self.own_gain, self.children_gain = own - self.own, children - self.children
         self.own, self.children = own, children
@@ -107,7 +108,7 @@ class Process:
         resident, shared = int(fields[1]), int(fields[2])
         self.resident_bytes = resident * PAGE_BYTES
         self.anonymous_bytes = max(0, resident - shared) * PAGE_BYTES
-        self.has_new_faults = False
+        self.may_have_grown = False
 
     def _memory_words(self) -> list[bytes]:
         """statm of the process. A thread's fails once it has ended, but for the main one's, which
@@ -177,9 +178,10 @@ class Process:
                 os.close(pidfd)
 
     def stands_still(self) -> bool:
-        """Whether it is stopped, or has ended."""
+        """Whether it is stopped, or has ended; or is in a wait of the kernel's that a signal does not
+        interrupt, such as vfork(2): it stands still before anything of its own goes on."""
         try:
-            return self._state_words()[0] in b"TtZX"
+            return self._state_words()[0] in b"TtZXD"
         except (ProcessLookupError, FileNotFoundError):
             return True
 

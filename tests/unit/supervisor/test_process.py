@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -175,6 +176,62 @@ def test_a_process_is_seen_through_another_thread_when_its_main_thread_has_ended
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("ends_main_thread", [False, True])
+def test_memory_that_another_process_gave_is_seen(ends_main_thread: bool) -> None:
+    """process_vm_writev(2) and its like: the pages are one's, the faults the other's."""
+    size = 32 << 20
+    code = (
+        "import ctypes, os, signal, sys, threading\n"
+        "class Vector(ctypes.Structure):\n"
+        "    _fields_ = [('base', ctypes.c_void_p), ('size', ctypes.c_size_t)]\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "libc.mmap.restype = ctypes.c_void_p\n"
+        f"there = libc.mmap(None, ctypes.c_size_t({size}), 3, 0x22, -1, ctypes.c_size_t(0))\n"
+        "ready, done = os.pipe()\n"
+        "def sleep():\n"
+        "    os.write(done, b'%d' % threading.get_native_id())\n"
+        "    threading.Event().wait()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        f"    if {ends_main_thread}:\n"
+        "        threading.Thread(target=sleep).start()\n"
+        "        number = {'x86_64': 60, 'aarch64': 93}[os.uname().machine]\n"
+        "        libc.syscall(number, 0)\n"
+        "    sleep()\n"
+        "target = int(os.read(ready, 99))\n"
+        "print(pid, flush=True)\n"
+        "sys.stdin.readline()\n"
+        f"data = ctypes.create_string_buffer(b'x' * {size}, {size})\n"
+        f"own = Vector(ctypes.addressof(data), {size})\n"
+        f"its = Vector(there, {size})\n"
+        "written = libc.process_vm_writev(target, ctypes.byref(own), 1, ctypes.byref(its), 1, 0)\n"
+        "print(written, flush=True)\n"
+        "sys.stdin.readline()\n"
+        "os.kill(pid, signal.SIGKILL)\n"
+    )
+    arguments = [sys.executable, "-IS", "-c", code]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        pid = int(writer.stdout.readline())
+        group = Group(reads_io=False, measures_exactly=True)
+        group.members[pid] = Process(pid)
+        deadline = time.monotonic() + 20
+        while ends_main_thread and not group.members[pid].is_zombie:
+            assert time.monotonic() < deadline
+            group.look()
+        group.look()
+        before = group.members[pid].resident_bytes
+        writer.stdin.write("go on\n")
+        assert int(writer.stdout.readline()) == size
+        group.look()
+        assert group.members[pid].resident_bytes - before > size // 2
+        group.close()
+        writer.stdin.write("end\n")
 
 
 def test_what_a_fork_inherited_is_not_its_own() -> None:
