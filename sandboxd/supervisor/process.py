@@ -178,8 +178,8 @@ class Process:
                 os.close(pidfd)
 
     def stands_still(self) -> bool:
-        """Whether it is stopped, or has ended; or is in a wait of the kernel's that a signal does not
-        interrupt, such as vfork(2): it stands still before anything of its own goes on."""
+        """Whether it is stopped, or has ended; or is in a wait of the kernel's that no signal
+        interrupts, such as vfork(2): it stands still before anything of its own goes on."""
         try:
             return self._state_words()[0] in b"TtZXD"
         except (ProcessLookupError, FileNotFoundError):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -33,6 +34,34 @@ def test_levels_are_from_the_top_down() -> None:
 def test_a_circle_of_stale_parents_ends() -> None:
     members = family({2: 3, 3: 2})
     assert sorted(p.pid for level in by_depth(members) for p in level) == [2, 3]
+
+
+def test_nobody_is_waited_for_who_cannot_be_stopped_now() -> None:
+    """A parent in vfork(2) takes no signal before its child is gone."""
+    number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    clone_vfork = 0x4000
+    read_fd, write_fd = os.pipe()
+    top = os.fork()
+    if top == 0:
+        ctypes.CDLL(None).syscall(number, clone_vfork | signal.SIGCHLD, 0, 0, 0, 0)
+        os.write(write_fd, b"%d" % os.getpid())
+        signal.pause()
+    child = int(os.read(read_fd, 99))
+    members = {pid: Process(pid) for pid in (top, child)}
+    try:
+        for process in members.values():
+            process.look()
+        assert members[child].parent == top
+        stop_parents(members)
+        assert members[top].stands_still()
+    finally:
+        for pid in (top, child):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(top, 0)
+        for process in members.values():
+            process.close()
+        os.close(read_fd)
+        os.close(write_fd)
 
 
 def test_a_parent_never_sees_its_child_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
