@@ -18,6 +18,9 @@ MAX_EXTENDED_BYTES = 64 << 10
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+# What is kept of extended headers until their member comes; of the rest any number may come before.
+_KEPT = ("path", "linkpath", "size")
+_SPARSE = "GNU.sparse."
 
 
 class TarStream:
@@ -29,6 +32,8 @@ class TarStream:
         self._padding = 0
         self._extension: tarfile.TarInfo | None = None
         self._overrides: dict[str, str] = {}
+        # Whether a member has to come, whatever its headers say.
+        self._is_extended = False
         self.has_ended = False
 
     def feed(self, data: bytes) -> Iterator[tarfile.TarInfo | bytes]:
@@ -62,7 +67,7 @@ class TarStream:
     def check_complete(self) -> None:
         """Raise InvalidRequest where the stream broke off in the middle."""
         rest = self._content_left or self._padding or self._buffer or self._extension
-        if not self.has_ended and (rest or self._overrides):
+        if not self.has_ended and (rest or self._is_extended):
             raise InvalidRequest("cannot unpack the archive: it breaks off in the middle")
 
     def _take(self, size: int) -> bytes:
@@ -95,20 +100,25 @@ class TarStream:
         return info
 
     def _override(self, info: tarfile.TarInfo) -> None:
-        overrides, self._overrides = self._overrides, {}
+        overrides, self._overrides, self._is_extended = self._overrides, {}, False
         info.name = overrides.get("path", info.name)
         info.linkname = overrides.get("linkpath", info.linkname)
         if "size" in overrides:
             info.size = _number(overrides["size"])
-        if any(key.startswith("GNU.sparse.") for key in overrides):
+        if _SPARSE in overrides:
             info.type = tarfile.GNUTYPE_SPARSE
 
     def _extend(self, header: tarfile.TarInfo, body: bytes) -> None:
+        self._is_extended |= header.type != tarfile.XGLTYPE
         if header.type in _LONG:
             key = "path" if header.type == tarfile.GNUTYPE_LONGNAME else "linkpath"
             self._overrides[key] = body.partition(b"\0")[0].decode(_ENCODING, _ERRORS)
         elif header.type != tarfile.XGLTYPE:
-            self._overrides |= dict(_pax_records(body))
+            for key, value in _pax_records(body):
+                if key in _KEPT:
+                    self._overrides[key] = value
+                elif key.startswith(_SPARSE):
+                    self._overrides[_SPARSE] = ""
 
 
 def _pax_records(body: bytes) -> Iterator[tuple[str, str]]:
