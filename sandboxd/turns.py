@@ -96,9 +96,10 @@ class Turns:
                     yield Turn(uid, name), owner, part
 
     def _tidy(self, turn: Turn) -> None:
-        owner = self._owners[turn.owner]
-        part = owner.parts[turn.part]
+        # Another's end may have come between the cancelling of one's task and its run.
+        owner = self._owners.get(turn.owner, _Owner())
+        part = owner.parts.get(turn.part, _Part())
         if not part.held and not part.waiting:
-            del owner.parts[turn.part]
+            owner.parts.pop(turn.part, None)
         if not owner.parts:
-            del self._owners[turn.owner]
+            self._owners.pop(turn.owner, None)

@@ -168,3 +168,23 @@ def test_a_slot_comes_free_as_who_waits_is_cancelled() -> None:
         assert world.turns.is_idle
 
     run(work())
+
+
+def test_one_whose_task_is_cancelled_while_all_others_of_it_end_has_never_been() -> None:
+    async def go() -> None:
+        world = World(3)
+        holding = [world.ask(1, "a"), world.ask(1, "a")]
+        await settle()
+        waits = world.ask(1, "a")
+        await settle()
+        assert len(world.began) == 2
+        for task in holding:
+            world.ends[task].set()
+        # Their ends come first, in the same round.
+        waits.cancel()
+        results = await asyncio.gather(*holding, waits, return_exceptions=True)
+        assert [type(result) for result in results[:2]] == [type(None)] * 2
+        assert isinstance(results[2], asyncio.CancelledError)
+        assert world.turns.is_idle
+
+    run(go())
