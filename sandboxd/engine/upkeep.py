@@ -134,7 +134,9 @@ class Upkeep:
         ]
 
     async def _forget_execution(self, live: LiveSandbox, running: LiveExecution) -> None:
-        del live.executions[running.execution.id]
+        if live.executions.pop(running.execution.id, None) is None:
+            # The room for output, which is seen to beside this, was short.
+            return
         live.has_pruned = True
         await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
 
@@ -164,9 +166,10 @@ def _end_overdue(live: LiveSandbox, now: float) -> None:
 
 
 def _is_spent(live: LiveSandbox) -> bool:
-    """Whether it was made for one execution, and that one is over."""
+    """Whether it was made for one execution, and that one is over, its files read."""
     started = bool(live.executions) and not live.starting
-    return live.sandbox.is_one_shot and started and not live.running()
+    is_read = all(one.reading is None for one in live.executions.values())
+    return live.sandbox.is_one_shot and started and is_read and not live.running()
 
 
 def _of_second(

@@ -8,11 +8,13 @@ import errno
 
 import pytest
 
+from sandboxd.engine import batch
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
+from sandboxd.entries import Batch, ReadFile
 from sandboxd.errors import (
     AccessDenied,
     CapacityExceeded,
@@ -252,6 +254,33 @@ async def test_a_run_takes_its_sandbox_away() -> None:
         await engine.release_sandbox(ME, live.sandbox.id)
     assert engine.get_sandbox(ME, execution.sandbox_id).state is SandboxState.RELEASED
     assert engine.get_execution(ME, execution.sandbox_id, execution.id).outcome.exit_code == 3
+
+
+async def test_a_run_s_sandbox_stays_until_its_files_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    engine, context = make_engine(world)
+    upkeep = upkeep_of(context)
+    is_read = asyncio.Event()
+
+    async def read(_use: batch.Use, paths: tuple[bytes, ...]) -> tuple[ReadFile, ...]:
+        await is_read.wait()
+        return tuple(ReadFile(path, b"data") for path in paths)
+
+    monkeypatch.setattr(batch, "read", read)
+    async with context.tasks:
+        execution = await engine.run(ME, SandboxRequest(), RUN, Batch(read=(b"f",)))
+        live = context.registry.find(ME, execution.sandbox_id)
+        found = engine.files_read(ME, execution.sandbox_id, execution.id, (b"f",))
+        world.shims[execution.id].finish()
+        await wait_finished(live.execution(execution.id), 5)
+        await upkeep.pass_once()
+        assert live.sandbox.state is SandboxState.READY
+        is_read.set()
+        assert [file.data for file in await found] == [b"data"]
+        await engine.wait_execution(ME, execution.sandbox_id, execution.id, 5)
+    assert engine.get_sandbox(ME, execution.sandbox_id).state is SandboxState.RELEASED
 
 
 async def test_lifetime_and_idle_time_end_a_sandbox() -> None:

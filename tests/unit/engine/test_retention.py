@@ -136,3 +136,34 @@ async def test_what_an_owners_records_hold_in_memory_is_bounded() -> None:
         for caller in (GREEDY, MODEST):
             for each in engine.list_sandboxes(caller):
                 await engine.release_sandbox(caller, each.id)
+
+
+async def test_records_that_make_room_meanwhile_are_gone_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Room for output is made beside the upkeep, whose round must not end there."""
+    world = World()
+    engine, context = make_engine(world, retention_executions=0)
+    upkeep = make_upkeep(context)
+    async with context.tasks:
+        box = await engine.create_sandbox(GREEDY, SandboxRequest(limits=SMALL))
+        live = context.registry.find(GREEDY, box.id)
+        for _ in range(3):
+            ran = await engine.start_execution(
+                GREEDY, box.id, ExecutionRequest(Command(argv=("true",)))
+            )
+            world.shims[ran.id].finish()
+            await live.execution(ran.id).collected.wait()
+        removed: list[str] = []
+
+        async def remove_execution(_sandbox_id: str, execution_id: str) -> None:
+            removed.append(execution_id)
+            # What the other one gives up while this removal is under way.
+            for other in list(live.executions)[:1]:
+                del live.executions[other]
+
+        monkeypatch.setattr(context.workspaces, "remove_execution", remove_execution)
+        await upkeep.pass_once()
+        assert not live.executions
+        assert len(removed) == 2
+        await engine.release_sandbox(GREEDY, box.id)
