@@ -113,6 +113,14 @@ class Disk:
         """What is free, and what new sandboxes need of it."""
         found = os.statvfs(self._directory)
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        floor = self._floor_bytes
+        if floor is None:
+            floor = min(_DEFAULT_FLOOR_BYTES, int(whole * _DEFAULT_FLOOR_SHARE))
+        return Room(free, floor)
+
+    def check_floor(self) -> None:
+        """Raise HostDiskFull where there is too little room for another sandbox."""
+        found = os.statvfs(self._directory)
         if found.f_files and found.f_favail < found.f_files * _INODE_FLOOR_SHARE:
             raise HostDiskFull(
                 f"cannot create a sandbox: {found.f_favail} of the disk's {found.f_files} inodes "
@@ -121,13 +129,6 @@ class Disk:
                 details={"free_inodes": found.f_favail, "inodes": found.f_files,
                          "path": self._directory},
             )  # fmt: skip
-        floor = self._floor_bytes
-        if floor is None:
-            floor = min(_DEFAULT_FLOOR_BYTES, int(whole * _DEFAULT_FLOOR_SHARE))
-        return Room(free, floor)
-
-    def check_floor(self) -> None:
-        """Raise HostDiskFull where there is too little room for another sandbox."""
         room = self.room()
         free, floor = room.free_bytes, room.floor_bytes
         if free < floor:

@@ -133,6 +133,8 @@ def test_no_new_sandbox_where_inodes_run_out(
     fields[7] = 1000
     with pytest.raises(HostDiskFull, match="1000 of the disk's 1000000 inodes are free"):
         made.check_floor()
+    # What there is goes on: this is about the bytes left for its output.
+    assert made.room().free_bytes == fields[4] * fields[1]
     # btrfs has no number of inodes.
     fields[5] = fields[7] = 0
     made.check_floor()
