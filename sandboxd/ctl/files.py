@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,11 @@ def add_streams(parser: argparse.ArgumentParser) -> None:
 
 def check_streams(arguments: argparse.Namespace) -> None:
     """Raises InvalidRequest for options that contradict each other."""
+    if "-" in (arguments.stdin_file, arguments.meta, *targets(arguments).values()):
+        raise InvalidRequest(
+            "cannot use - for standard input or output here: give a file",
+            hint="/dev/stdin and /dev/stdout name them; ./- is a file of that name",
+        )
     if arguments.stdin_file is not None and (arguments.stdin or arguments.tty):
         raise InvalidRequest("cannot take its input from two places: leave -i and -t out")
     if arguments.tty and (arguments.stdout_file or arguments.stderr_file):
@@ -79,12 +85,14 @@ def telling(path: str | None) -> Iterator[Callable[[Answer, int], None]]:
 
 
 def _write(path: str, value: dict[str, Any]) -> None:
-    # Whole or not at all: who waits for the file reads it at once.
-    made = f"{path}.{os.getpid()}.new"
+    # Whole or not at all: who waits for the file reads it at once. A device, a pipe and a link are
+    # not ours to replace.
+    is_other = os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode)
+    made = path if is_other else f"{path}.{os.getpid()}.new"
     with open(made, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
-        file.write("\n")
-    os.replace(made, path)
+        file.write(f"{json.dumps(value, indent=2)}\n")
+    if made != path:
+        os.replace(made, path)
 
 
 def add_sent(parser: argparse.ArgumentParser) -> None:

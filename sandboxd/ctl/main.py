@@ -158,7 +158,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if argv and argv[0] not in _OWN_OPTIONS:
             from sandboxd.ctl import meant
 
-            parser.error(f"unknown command {argv[0]!r}{meant.command(argv[0], COMMANDS)}")
+            hint = meant.command(argv[0], [*COMMANDS, "help"])
+            parser.error(f"unknown command {argv[0]!r}{hint}")
         return parser.parse_args(argv)
     name, *rest = argv
     if not (name in WITH_PAYLOAD and "--" in rest):
@@ -208,8 +209,8 @@ def _run(argv: Sequence[str]) -> int:
     except (BrokenPipeError, streams.Unwritable):
         raise
     except OSError as exc:
-        what = f" with {exc.filename!r}" if exc.filename else ""
-        exits.say(f"cannot go on{what}: {exc.strerror or exc}")
+        what = f"use {exc.filename!r}" if exc.filename else "go on"
+        exits.say(f"cannot {what}: {exc.strerror or exc}")
         return exits.REFUSED
 
 

@@ -377,13 +377,36 @@ async def test_streams_in_files_and_the_end_as_json(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["err", "in", "meta", "out"]
 
 
+async def test_the_end_as_json_goes_into_what_is_no_file_and_replaces_nothing(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("old" * 10_000)
+    (tmp_path / "link").symlink_to("file")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        async with served() as server:
+            for name in ("pipe", "link", "file"):
+                ended = await ctl(server, "run", "--meta", str(tmp_path / name), "--", "prog")
+                assert ended.code == 0, ended.stderr
+                text = os.read(reader, 1 << 16) if name == "pipe" else (tmp_path / name).read_text()
+                assert json.loads(text)["status"] == "EXITED"
+    finally:
+        os.close(reader)
+    assert sorted(os.listdir(tmp_path)) == ["file", "link", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [(("-i", "--stdin-file", "/dev/null"), "two places"),
      (("-t", "--stdout", "/dev/null"), "leave -t out"),
-     (("--stdout", "/nonexistent/x"), "/nonexistent/x"),
-     (("--stdin-file", "/nonexistent/x"), "/nonexistent/x"),
-     (("--file", "/nonexistent/x"), "/nonexistent/x"),
+     (("--stdout", "/nonexistent/x"), "cannot use '/nonexistent/x'"),
+     (("--stdin-file", "/nonexistent/x"), "cannot use '/nonexistent/x'"),
+     (("--file", "/nonexistent/x"), "cannot use '/nonexistent/x'"),
+     (("--meta", "-"), "give a file"),
+     (("--stdin-file", "-"), "give a file"),
      (("--file", "/usr"), "is a directory")],
 )  # fmt: skip
 async def test_files_that_cannot_be_used_run_nothing(options: tuple[str, ...], words: str) -> None:

@@ -133,6 +133,7 @@ def test_an_option_is_known_by_its_whole_name_alone(capsys: pytest.CaptureFixtur
     [
         (["runn"], "unknown command 'runn': did you mean run?"),
         (["list"], "did you mean ls?"),
+        (["hlep"], "did you mean help?"),
         (["stop"], "did you mean kill?"),
         (["create", "--mem", "64M"], "--mem 64M: did you mean --memory?"),
         (["run", "-m", "64M", "--", "true"], "did you mean --memory?"),
