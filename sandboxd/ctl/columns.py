@@ -11,7 +11,8 @@ _GAP_CELLS = 2
 # Of all tables, what is of least worth first; what is not named stays.
 _LEAST_WORTH = (
     "PRESSURE c/m/io", "WRITE/s", "READ/s", "DISK", "RUNNING", "OF LIMIT", "PIDS", "CPUS",
-    "ISOLATION", "WALL", "EXIT", "SANDBOX", "CPU s", "AGE", "MEMORY", "OWNER", "EXECUTION",
+    "ISOLATION", "WALL", "EXIT", "SANDBOX", "CPU s", "CPU TIME", "PEAK", "AGE",
+    "MEMORY", "OWNER", "EXECUTION",
 )  # fmt: skip
 # What a column that can be cut still shows.
 _LEAST_CELLS = {"COMMAND": 16, "VERDICT": 24, "NAME": 16}

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from sandboxd.client.calls import Answer, Client
 from sandboxd.ctl.exits import say
+from sandboxd.ctl.show import counted
 
 
 def words(host: Answer) -> str:
     """Of a host that drains, and how much runs; empty where it takes work."""
     if not host["draining"]:
         return ""
-    return f"draining: no new work, {host['executions_running']} executions still run"
+    running = host["executions_running"]
+    verb = "runs" if running == 1 else "run"
+    return f"draining: no new work, {counted(running, 'execution')} still {verb}"
 
 
 def warn(client: Client) -> None:

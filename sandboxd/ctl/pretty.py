@@ -24,8 +24,8 @@ from sandboxd.ctl.show import Part, printable
 
 # The last column gives way where a table is too wide: these are folded, others cut.
 _FOLDED = {"HOW", "VALUE"}
-# So do those whose cells are as long as strangers want.
-_ELASTIC = {"NAME", "FIELD"}
+# So do those whose cells are as long as strangers want, or have a sentence in them.
+_ELASTIC = {"NAME", "FIELD", "VERDICT"}
 # Of the first column in any case: more than an id or a limit's name has.
 _MOST_KEPT_CELLS = 28
 _MOST_LABEL_CELLS = 30

@@ -32,8 +32,22 @@ def print_parts(parts: Sequence[Part]) -> None:
 
         pretty.print_parts(parts)
         return
+    for line in plain(parts):
+        print(line)
+
+
+def plain(parts: Sequence[Part]) -> list[str]:
+    """Lines and tables as lines."""
+    found: list[str] = []
     for part in parts:
-        print(part if isinstance(part, str) else "\n".join(table(part)))
+        found += [part] if isinstance(part, str) else table(part)
+    return found
+
+
+def counted(number: int, one: str) -> str:
+    """How many of a thing whose name has a regular plural."""
+    ending = "es" if one.endswith("x") else "s"
+    return f"{number} {one}{'' if number == 1 else ending}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

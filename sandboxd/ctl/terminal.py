@@ -30,11 +30,14 @@ class Detached(Exception):
     """Raised in the main thread when the keys were typed."""
 
 
-def size() -> dict[str, int]:
-    """Rows and columns of the terminal on standard input. Raises InvalidRequest."""
+def size(otherwise: str = "leave -t out") -> dict[str, int]:
+    """Rows and columns of the terminal on standard input. Raises InvalidRequest.
+
+    otherwise: what to do where there is no terminal.
+    """
     if not sys.stdin.isatty():
         raise InvalidRequest(
-            "cannot give the program a terminal: standard input is none", hint="leave -t out"
+            "cannot give the program a terminal: standard input is no terminal", hint=otherwise
         )
     columns, rows = os.get_terminal_size(sys.stdin.fileno())
     # A terminal that nobody told its size has 0 and 0.

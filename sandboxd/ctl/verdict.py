@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from sandboxd.client.calls import RUNNING
 from sandboxd.ctl.show import limit_value, printable, table
 from sandboxd.quantity import format_bytes
 
@@ -34,7 +35,7 @@ def verdict(execution: Execution) -> str:
     status = execution["status"]
     if status == "EXITED":
         line = f"exited with code {execution['exit_code']}"
-    elif status in ("PENDING", "RUNNING"):
+    elif status in RUNNING:
         line = "still runs"
     elif status == "SIGNALED":
         line = f"ended by {_signal_name(execution['signal'])}"
@@ -67,8 +68,10 @@ def block(execution: Execution, *, is_long: bool) -> list[str]:
 
 
 def summary(execution: Execution) -> list[str]:
-    """Verdict and usage."""
-    lines = [verdict(execution), f"used: {_usage(execution['usage'])}"]
+    """Verdict and usage; of what runs the usage is not known before its end."""
+    lines = [verdict(execution)]
+    if execution["status"] not in RUNNING:
+        lines.append(f"used: {_usage(execution['usage'])}")
     killed = execution["leftovers_killed"]
     if killed:
         lines.append(f"left behind and killed: {killed} {_plural(killed, 'process', 'processes')}")

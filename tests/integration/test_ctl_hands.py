@@ -196,7 +196,7 @@ def test_that_a_host_drains_is_said_everywhere(daemon: Daemon, box: Any) -> None
         drained = ctl(daemon, "drain")
         assert running["id"] in drained.stdout
         assert "executions that still run: 1" in drained.stderr
-        words = "draining: no new work, 1 executions still run"
+        words = "draining: no new work, 1 execution still runs"
         assert words in ctl(daemon, "ls").stderr
         assert words in subprocess.run(
             [sys.executable, "-P", "-m", "sandboxd.ctl.main", "doctor"], **arguments(daemon),

@@ -39,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.tty:
         from sandboxd.ctl import terminal
 
-        size = terminal.size()
+        size = terminal.size("attach at a terminal, or see what it prints by sandboxctl logs -f")
         terminal.resize(client, execution, size)
     elif arguments.stdin and not execution["stdin_open"]:
         raise InvalidRequest("cannot pass standard input on: the program was started without -i")

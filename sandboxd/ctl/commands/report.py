@@ -10,7 +10,7 @@ from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import option
 from sandboxd.ctl.moment import FORMS, moment
 from sandboxd.ctl.report import gather, text
-from sandboxd.ctl.show import print_json
+from sandboxd.ctl.show import print_json, print_parts
 from sandboxd.errors import InvalidRequest
 
 
@@ -42,5 +42,5 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.output == "json":
         print_json(gather.plain(report))
     else:
-        print(text.render(report))
+        print_parts(text.parts(report))
     return 0

@@ -20,11 +20,12 @@ from sandboxd.ctl.connect import connect
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import option
 from sandboxd.ctl.samples import Ended, Sampler, Samples
-from sandboxd.ctl.show import Part
+from sandboxd.ctl.show import Part, counted
 from sandboxd.errors import InvalidRequest
 from sandboxd.quantity import parse_seconds
 
 _KEYS = {name[0]: name for name in usage_table.ORDERS}
+_HELP = "q ends, " + " ".join(f"{key}({name[1:]})" for key, name in _KEYS.items())
 # More than a screen has.
 _MOST_ENDED = 200
 
@@ -76,9 +77,8 @@ def parts(samples: Samples, ended: list[Answer], order: str, height: int, width:
     names = {box["id"]: box["name"] for box in boxes if box["name"]}
     rows = fit(usage_table.rows(samples.sandboxes, order), width)
     running = sum(sample.metrics["executions"]["running"] for sample in samples.sandboxes)
-    keys = ", ".join(f"{key} {name}" for key, name in _KEYS.items())
-    title = f"{len(samples.sandboxes)} sandboxes, {running} executions; by {order} ({keys}; q ends)"
-    found: list[Part] = [title, ""]
+    counts = f"{counted(len(samples.sandboxes), 'sandbox')}, {counted(running, 'execution')}"
+    found: list[Part] = [f"{counts} by {order}; {_HELP}", ""]
     room = height - 2
     if samples.executions:
         # With the line between.

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from sandboxd.client.calls import Answer
 from sandboxd.ctl.owners import user
 from sandboxd.ctl.report.gather import TOP, Report
-from sandboxd.ctl.show import command_line, duration, table
+from sandboxd.ctl.show import Part, command_line, duration
 from sandboxd.ctl.verdict import verdict
 from sandboxd.quantity import format_bytes
 
 _BAR_CELLS = 24
 
 
-def render(report: Report) -> str:
+def parts(report: Report) -> list[Part]:
     """All of it."""
     ended, refused = report.ended, report.refused
-    lines = [f"{report.since:%Y-%m-%d %H:%M:%S} to {report.until:%Y-%m-%d %H:%M:%S} UTC"]
+    lines: list[Part] = [
+        f"{report.since:%Y-%m-%d %H:%M:%S} to {report.until:%Y-%m-%d %H:%M:%S} UTC"
+    ]
     if report.known_since > report.since:
         lines.append(
             f"sums begin at {report.known_since:%Y-%m-%d %H:%M:%S}: nothing is known before"
@@ -42,42 +44,42 @@ def render(report: Report) -> str:
              _size(one.memory_peak_bytes))
             for one in report.sandboxes
         ]  # fmt: skip
-        lines += ["", *table([("SANDBOX", "NAME", "EXECUTIONS", "CPU", "PEAK"), *rows])]
+        lines += ["", [("SANDBOX", "NAME", "EXECUTIONS", "CPU", "PEAK"), *rows]]
     if len(report.owners) > 1:
         rows = [
             (_owner(one), str(sum(one["ended"].values())), _seconds(one["cpu_seconds"]),
              _size(one["memory_bytes"]), str(sum(one["refused"].values())))
             for one in report.owners[:TOP]
         ]  # fmt: skip
-        lines += ["", *table([("OWNER", "ENDED", "CPU", "MEMORY", "REFUSED"), *rows])]
-    lines += _executions("EXECUTION BY CPU", report.by_cpu) + _executions(
-        "EXECUTION BY MEMORY", report.by_memory
-    )
+        lines += ["", [("OWNER", "ENDED", "CPU", "MEMORY", "REFUSED"), *rows]]
+    # By these names a narrow terminal keeps what a table is sorted by.
+    lines += _executions(("EXECUTION BY CPU", "CPU", "PEAK"), report.by_cpu)
+    lines += _executions(("EXECUTION BY MEMORY", "CPU TIME", "MEMORY PEAK"), report.by_memory)
     if ended.total() > report.records:
         lines += ["", f"records of {report.records} of {ended.total()} executions are kept"]
-    return "\n".join(lines)
+    return lines
 
 
-def _counts(title: str, counter: Counter[str]) -> list[str]:
+def _counts(title: str, counter: Counter[str]) -> list[Part]:
     whole = counter.total()
     if not whole:
         return []
     rows: list[Sequence[str]] = [(title, "COUNT", "")]
     for name, count in counter.most_common():
         rows.append((name, str(count), "#" * max(1, round(_BAR_CELLS * count / whole))))
-    return ["", *table(rows)]
+    return ["", rows]
 
 
-def _executions(title: str, found: list[Answer]) -> list[str]:
+def _executions(columns: tuple[str, ...], found: list[Answer]) -> list[Part]:
     if not found:
         return []
-    rows: list[Sequence[str]] = [("SANDBOX", title, "CPU", "PEAK", "VERDICT", "COMMAND")]
+    rows: list[Sequence[str]] = [("SANDBOX", *columns, "VERDICT", "COMMAND")]
     for one in found:
         used = one["usage"]
         sizes = (_seconds(used["cpu_seconds"]), _size(used["memory_peak_bytes"]))
         command = command_line(one["argv"], width=40)
         rows.append((one["sandbox_id"], one["id"], *sizes, verdict(one), command))
-    return ["", *table(rows)]
+    return ["", rows]
 
 
 def _owner(one: Answer) -> str:

@@ -127,6 +127,23 @@ def test_a_long_name_hides_no_state(screen: Screen) -> None:
     assert plain[2].split() == ["b" * 12, "-", "ready", "?", "9", "s"]
 
 
+@pytest.mark.parametrize("command", ["true", "x" * 200])
+def test_a_long_verdict_hides_no_id(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    header = ("SANDBOX", "EXECUTION", "ENDED", "CPU s", "PEAK", "VERDICT", "COMMAND")
+    verdict = "OUTPUT_LIMIT (SANDBOX_OUTPUT_LIMIT_EXCEEDED, the sandbox's limit of 10 MiB)"
+    row = ("a" * 12, "b" * 12, "61 s", "0.00", "1.8 MiB", verdict, command)
+    plain = [CSI.sub("", line) for line in shown(screen, [header, row])]
+    assert "EXECUTION" in plain[0]
+    assert plain[1].startswith(f"{'a' * 12}  {'b' * 12}  61 s  ")
+    assert "OUTPUT_LIMIT (" in plain[1]
+    assert plain[1].rstrip().endswith(command if command == "true" else "x…")
+    assert len(plain) == 2
+    assert len(plain[1]) <= 80
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_of_few_characters_shows_the_rest(
     monkeypatch: pytest.MonkeyPatch, encoding: str

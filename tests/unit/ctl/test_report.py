@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from sandboxd.ctl import show
+from sandboxd.ctl.columns import fit
 from sandboxd.ctl.moment import moment
 from sandboxd.ctl.report import charts, gather, page, text
 from sandboxd.ctl.report.charts import Span
@@ -97,6 +99,10 @@ def report_of(fake: Fake) -> gather.Report:
     return gather.gather(fake, SINCE, UNTIL)  # type: ignore[arg-type]
 
 
+def as_text(report: gather.Report) -> str:
+    return "\n".join(show.plain(text.parts(report)))
+
+
 class Page(HTMLParser):
     """Tags and attributes of a page."""
 
@@ -119,7 +125,7 @@ def test_only_the_largest_of_the_time_are_kept() -> None:
     # What still runs, with what it has used so far, is among them.
     assert largest == [990.0, *range(499, 490, -1)]
     assert report.by_cpu[0]["status"] == "RUNNING"
-    assert "still runs" in text.render(report)
+    assert "still runs" in as_text(report)
     assert len(report.by_memory) == gather.TOP
     assert (report.records, report.running) == (500, 1)
     assert sum(one.executions for one in report.sandboxes) == 501
@@ -141,7 +147,7 @@ def test_a_page_shows_hostile_text_as_text() -> None:
     assert not re.search(r"https?:|url\(|@import", html)
     policies = [a["content"] for tag, a in found.tags if a.get("http-equiv")]
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
-    text_form = text.render(report_of(Fake(points=100, executions=20)))
+    text_form = as_text(report_of(Fake(points=100, executions=20)))
     assert "\x1b" not in text_form
     assert "\u202e" not in text_form
 
@@ -155,14 +161,26 @@ def test_a_page_holds_what_was_counted() -> None:
     assert plots.count("figure") == 6
 
 
+def test_a_narrow_terminal_gets_tables_that_fit_it() -> None:
+    tables = [
+        part for part in text.parts(report_of(Fake(points=3, executions=4)))
+        if not isinstance(part, str)
+    ]  # fmt: skip
+    heads = [fit(table, 80)[0] for table in tables]
+    # What a table is sorted by stays.
+    assert ("SANDBOX", "EXECUTION BY CPU", "CPU", "VERDICT", "COMMAND") in heads
+    assert ("SANDBOX", "EXECUTION BY MEMORY", "MEMORY PEAK", "VERDICT", "COMMAND") in heads
+    assert all(len(row) == len(table[0]) for table in tables for row in table)
+
+
 @pytest.mark.parametrize("known_since", [SINCE, UNTIL - timedelta(seconds=1), UNTIL])
 def test_an_empty_period_is_a_page_and_a_text_too(known_since: datetime) -> None:
     report = report_of(Fake(points=0, executions=0, known_since=known_since))
     said = Page(page.render(report)).said
     assert "No execution ended." in said
     assert "No request was refused." in said
-    assert "executions ended   0, 1 running" in text.render(report)
-    assert "unknown" not in text.render(report)
+    assert "executions ended   0, 1 running" in as_text(report)
+    assert "unknown" not in as_text(report)
 
 
 def test_a_page_is_bounded() -> None:

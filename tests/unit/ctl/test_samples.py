@@ -125,6 +125,13 @@ def test_a_screen_holds_something_of_all_that_fits() -> None:
         found = parts(now, [gone] * 9, "cpu", height, 200)
         assert sum(1 if isinstance(part, str) else len(part) for part in found) <= height
         assert str(found[0]).startswith("30 sandboxes, 30 executions")
+    for order in usage_table.ORDERS:
+        title = str(parts(now, [], order, 24, 80)[0])
+        assert len(title) <= 80
+        assert f"by {order}" in title
+        assert "q ends" in title
+    few = Samples(now.sandboxes[:1], now.executions[:1])
+    assert str(parts(few, [], "cpu", 24, 80)[0]).startswith("1 sandbox, 1 execution ")
     text = str(parts(now, [], "cpu", 24, 200))
     assert text.count("sssssssss") >= 8
     assert text.count("sleep 9") >= 8

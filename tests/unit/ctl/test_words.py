@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxd.client.refusals import DaemonUnreachable
-from sandboxd.ctl import exits, show, verdict
+from sandboxd.ctl import draining, exits, show, verdict
 from sandboxd.errors import (
     CapacityExceeded,
     ExecutionLimitReached,
@@ -119,6 +119,19 @@ def test_the_block_says_unknown_and_never_zero_for_it() -> None:
     assert "pids peak unknown" in block
     assert "stdout: cut off after 9 bytes" in block
     assert "memory_bytes  256 MiB  kernel       memory.max" in block
+
+
+def test_of_what_runs_no_end_is_said() -> None:
+    assert verdict.summary(execution(status="RUNNING", exit_code=None)) == ["still runs"]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 executions still run"), (1, "1 execution still runs"), (2, "2 executions still run")],
+)
+def test_how_much_runs_while_a_host_drains(count: int, words: str) -> None:
+    host = {"draining": True, "executions_running": count}
+    assert draining.words(host) == f"draining: no new work, {words}"
 
 
 @pytest.mark.parametrize(
