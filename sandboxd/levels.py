@@ -168,7 +168,7 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     try:
         _check(_offered(levels, level), "isolation", level)
     except SandboxdError as exc:
-        remedies = "; ".join(lack.remedy for lack in _offered(levels, level).lacks)
+        remedies = _remedies(_offered(levels, level).lacks)
         raise ConfigError(
             f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}",
             hint=remedies or "let the default be one that is allowed",
@@ -178,7 +178,7 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     if network is None:
         raise ConfigError(
             "cannot start: no network that SANDBOX_NETWORKS allows can be had on this host",
-            hint="; ".join(lack.remedy for lack in found.network) or "allow another one",
+            hint=_remedies(found.network) or "allow another one",
         )
     return Offers(levels, networks, level, network)
 
@@ -205,6 +205,10 @@ def _once(lacks: Sequence[Lack]) -> tuple[Lack, ...]:
     return tuple(dict.fromkeys(lacks))
 
 
+def _remedies(lacks: Sequence[Lack]) -> str:
+    return "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
+
+
 def _check(offer: Offer, kind: str, name: str) -> None:
     if offer.available:
         return
@@ -217,6 +221,6 @@ def _check(offer: Offer, kind: str, name: str) -> None:
     lacks = [lack.what for lack in offer.lacks]
     raise IsolationUnsupported(
         f"cannot give {kind} {name}: this host lacks {'; '.join(lacks)}",
-        hint="; ".join(lack.remedy for lack in offer.lacks),
+        hint=_remedies(offer.lacks),
         details={kind: name, "lacks": lacks},
     )

@@ -31,9 +31,9 @@ _SERVICE = "run sandboxd on the host (its package is a service) and bring its so
 _REMEDIES = {
     Need.ROOT: {
         Place.HOST: "run sandboxd as root, or install its package, whose service does",
-        Place.PODMAN: "podman run --user 0, by root's podman",
-        Place.DOCKER: "docker run --user 0",
-        Place.KUBERNETES: "securityContext: {runAsUser: 0}",
+        Place.PODMAN: "run sandboxd as root: podman run --user 0, by root's podman",
+        Place.DOCKER: "run sandboxd as root: docker run --user 0",
+        Place.KUBERNETES: "run sandboxd as root: securityContext: {runAsUser: 0}",
         Place.CONTAINER: "run sandboxd as root",
     },
     Need.MOUNTS: {

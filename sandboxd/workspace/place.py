@@ -72,7 +72,7 @@ class Place:
         for prefix in sorted(self.inside, key=len, reverse=True):
             if asked == prefix or asked.startswith(prefix + b"/"):
                 return Spot(self.inside[prefix], asked[len(prefix) + 1 :], asked)
-        own = " and ".join(os.fsdecode(prefix) for prefix in self.inside)
+        own = " or ".join(os.fsdecode(prefix) for prefix in self.inside)
         raise AccessDenied(
             f"cannot use {shown(asked)}: it is not the sandbox's own",
             hint=f"paths are relative to the home, or below {own}; what else a command sees, a "

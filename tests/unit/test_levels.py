@@ -8,6 +8,7 @@ import pytest
 from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported
 from sandboxd.levels import Allowed, Findings, Lack, Offers, offers
 from sandboxd.model import Isolation, Network
+from sandboxd.remedies import Need, Place, remedy
 
 NO_BWRAP = (Lack("bubblewrap", "install bubblewrap"),)
 NO_NETWORK = (Lack("network namespaces", "run as root"),)
@@ -93,6 +94,20 @@ def test_without_root_there_is_no_level_but_none() -> None:
             offers(Findings(False, False), level)
     with pytest.raises(IsolationUnsupported, match="binds at isolation none"):
         host.check_own_root(Isolation.NONE, "binds")
+
+
+def test_a_remedy_is_named_once() -> None:
+    place = Place.DOCKER
+    way = remedy(Need.ROOT, place)
+    mounts = (Lack("root: mounts", way),)
+    found = Findings(False, True, private_mounts=mounts, network=mounts, place=place)
+    with pytest.raises(IsolationUnsupported) as caught:
+        offers(found, "auto").choose("standard", None)
+    assert "root: mounts" in caught.value.details["lacks"]
+    assert caught.value.hint == way
+    with pytest.raises(ConfigError) as refused:
+        offers(found, "standard")
+    assert refused.value.hint == way
 
 
 def test_root_never_gives_less_than_a_uid_of_its_own() -> None:
