@@ -14,6 +14,8 @@ from sandboxd.errors import InvalidRequest, SandboxdError
 # limits.h: NAME_MAX, and PATH_MAX less the NUL.
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4095
+# Of all paths and targets of links in one listing.
+MAX_LISTED_BYTES = 4 << 20
 # No path is looked up or walked to in less than a step for each of its names.
 MAX_DEPTH = 256
 
@@ -68,10 +70,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Entries below a directory by path; truncated: there are more than were asked for."""
+    """Entries below a directory by path; truncated: there are more than were asked for, or than
+    MAX_LISTED_BYTES hold."""
 
     entries: list[Entry]
     truncated: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its paths and targets."""
+        return sum(len(entry.path) + len(entry.target or b"") for entry in self.entries)
 
 
 def clean_path(path: bytes, field: str) -> bytes:

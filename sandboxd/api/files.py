@@ -8,19 +8,33 @@ from email.utils import format_datetime
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
+from pydantic_core import to_json
 
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.api.sending import asked_range, received_pieces, send_pieces
-from sandboxd.entries import Entry, EntryKind, clean_path, shown
+from sandboxd.entries import (
+    MAX_LISTED_BYTES,
+    MAX_PATH_BYTES,
+    Entry,
+    EntryKind,
+    clean_path,
+    shown,
+)
 from sandboxd.errors import FileConflict, InvalidRequest, SandboxdError
-from sandboxd.ports.files import ArchiveReader, FileReader
-from sandboxd.wire.files import ChangeQuery, DirectoryAnswer, ListQuery, WriteQuery
+from sandboxd.ports.files import MAX_READER_BYTES, MAX_WRITER_BYTES, ArchiveReader, FileReader
+from sandboxd.wire.files import ChangeQuery, EntryAnswer, ListQuery, WriteQuery
 from sandboxd.wire.requests import Nothing
 
 _PIECE_BYTES = 256 << 10
-# Of a listing, with a long name, in memory and in JSON.
+# Of a listing: an entry in memory and in JSON, but for its names.
 _ENTRY_BYTES = 1 << 10
+# A byte of a path in memory, and in JSON: three for what is no text, and four thirds beside it; the
+# last name comes twice.
+_NAME_FACTOR = 6
+# A path and a link's target.
+_MOST_NAME_BYTES = 3 * MAX_PATH_BYTES
+_TURN_BYTES = 32 << 10
 _TYPES = {
     EntryKind.FILE: "application/octet-stream",
     # As Apache and others name one.
@@ -110,10 +124,25 @@ async def change_file(call: Call[Nothing, ChangeQuery]) -> Reply:
 async def list_directory(call: Call[Nothing, ListQuery]) -> Reply:
     """What is below a directory."""
     query = call.query
-    await call.share.hold(query.limit * _ENTRY_BYTES)
+    await call.share.hold(_listing_bytes(query.limit, MAX_LISTED_BYTES))
     async with call.engine.files(call.caller, call.sandbox) as files:
         listing = await files.list(call.path, depth=query.depth, limit=query.limit)
-    return Reply(200, DirectoryAnswer.of(listing))
+    call.share.shrink(_listing_bytes(len(listing.entries), listing.size_bytes))
+    pieces, piece = [], bytearray(b'{"entries":[')
+    for number, entry in enumerate(listing.entries):
+        piece += b"," if number else b""
+        piece += to_json(EntryAnswer.of(entry))
+        if len(piece) > _TURN_BYTES:
+            pieces.append(bytes(piece))
+            piece.clear()
+            await call.share.turn()
+    piece += b'],"truncated":%b}' % to_json(listing.truncated)
+    return Reply(200, pieces=(*pieces, bytes(piece)))
+
+
+def _listing_bytes(entries: int, name_bytes: int) -> int:
+    """Of memory, until the answer is taken."""
+    return entries * _ENTRY_BYTES + _NAME_FACTOR * min(name_bytes, entries * _MOST_NAME_BYTES)
 
 
 async def read_archive(call: Call[Nothing, Nothing]) -> web.StreamResponse:
@@ -125,7 +154,7 @@ async def read_archive(call: Call[Nothing, Nothing]) -> web.StreamResponse:
             try:
                 headers = {"Content-Type": "application/x-tar", "X-Request-Id": call.request_id}
                 response = web.StreamResponse(headers=headers)
-                return await send_pieces(call.request, response, _archive(reader))
+                return await send_pieces(call.request, response, _archive(call, reader))
             finally:
                 await reader.close()
     except SandboxdError as exc:
@@ -139,6 +168,7 @@ async def write_archive(call: Call[Nothing, Nothing]) -> Reply:
         try:
             async for piece in received_pieces(call.request):
                 await writer.write(piece)
+                await call.share.hold_more(writer.kept_bytes, MAX_WRITER_BYTES)
             await writer.finish()
         finally:
             await writer.close()
@@ -169,8 +199,9 @@ async def _pieces(reader: FileReader, wanted: range) -> AsyncIterator[bytes]:
         offset += len(piece)
 
 
-async def _archive(reader: ArchiveReader) -> AsyncIterator[bytes]:
+async def _archive(call: Call[Nothing, Nothing], reader: ArchiveReader) -> AsyncIterator[bytes]:
     while piece := await reader.read():
+        await call.share.hold_more(reader.kept_bytes, MAX_READER_BYTES)
         yield piece
 
 

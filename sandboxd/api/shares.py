@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, contextmanager
 BYTES_OF_CALLER = 32 << 20
 # Less is not counted: the number of connections bounds it.
 SMALL_BYTES = 64 << 10
+# What work that goes on keeps without being counted: the number of such pieces of work is bounded.
+LITTLE_BYTES = 256 << 10
 # A turn that took longer is followed by so many times its length without another one, if there is
 # anybody else: what cannot be cut into pieces takes a fifth of the loop at most.
 LONG_TURN_SECONDS = 0.005
@@ -170,6 +172,11 @@ class Share:
         self.release()
         if size > SMALL_BYTES:
             self._size = await self._shares.take(self._uid, size)
+
+    async def hold_more(self, size: int, most: int) -> None:
+        """What was little until now came to so many bytes, and may get to be `most`."""
+        if size > LITTLE_BYTES and not self._size:
+            await self.hold(most)
 
     def shrink(self, size: int) -> None:
         """It turned out to be less."""

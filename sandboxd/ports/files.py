@@ -41,8 +41,19 @@ class FileWriter(Protocol):
         ...
 
 
+# The most that an archive keeps in memory of a tree's directories, to read them or to set their
+# modes and times at the end.
+MAX_READER_BYTES = 16 << 20
+MAX_WRITER_BYTES = 4 << 20
+
+
 class ArchiveReader(Protocol):
     """A tree as a tar stream."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it keeps in memory now, at most MAX_READER_BYTES."""
+        ...
 
     async def read(self) -> bytes:
         """The next piece, at most about a MiB; b"" at the end. Raises FileConflict."""
@@ -55,6 +66,11 @@ class ArchiveReader(Protocol):
 
 class ArchiveWriter(Protocol):
     """Takes a tar stream. What came before an error stays."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it keeps in memory now, at most MAX_WRITER_BYTES."""
+        ...
 
     async def write(self, data: bytes) -> None:
         """The next piece. Raises InvalidRequest and what writing files raises."""

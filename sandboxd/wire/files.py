@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from sandboxd.entries import Entry, EntryKind, Listing, ReadFile
+from sandboxd.entries import Entry, EntryKind, ReadFile
 from sandboxd.wire.answers import Answer, ExecutionAnswer
 from sandboxd.wire.quantities import Mode
 from sandboxd.wire.queries import whole_number
@@ -101,16 +101,11 @@ class EntryAnswer(Answer):
 
 
 class DirectoryAnswer(Answer):
-    """What is below a directory, by path; truncated: there is more than `limit`."""
+    """What is below a directory, by path; truncated: there is more than `limit`, or than 4 MiB of
+    paths."""
 
     entries: list[EntryAnswer]
     truncated: bool
-
-    @classmethod
-    def of(cls, listing: Listing) -> Self:
-        """The answer about a listing."""
-        entries = [EntryAnswer.of(entry) for entry in listing.entries]
-        return cls(entries=entries, truncated=listing.truncated)
 
 
 def _text(data: bytes) -> tuple[str, str | None]:

@@ -8,15 +8,33 @@ import os
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from sandboxd.entries import MAX_DEPTH, Entry, EntryKind, Listing, join
+from sandboxd.entries import MAX_DEPTH, MAX_LISTED_BYTES, Entry, EntryKind, Listing, join
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.place import Spot
 
 # What a tree that changes while it is read may answer for a name that was just there.
 VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ESTALE)
+
+
+@dataclass(eq=False, slots=True)
+class _Found:
+    """Entries so far. prefix_bytes: what comes before the path of each in the answer."""
+
+    limit: int
+    prefix_bytes: int
+    entries: list[Entry] = field(default_factory=list)
+    _left: int = MAX_LISTED_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.entries) == self.limit or self._left <= 0
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self._left -= self.prefix_bytes + len(entry.path) + len(entry.target or b"")
 
 
 def entries_below(spot: Spot, depth: int, limit: int) -> Generator[None, None, Listing]:
@@ -30,23 +48,23 @@ def entries_below(spot: Spot, depth: int, limit: int) -> Generator[None, None, L
             with beneath.opened(home, spot.path, os.O_PATH) as fd:
                 return Listing([Entry.of(spot.asked, os.fstat(fd))], truncated=False)
         with closing_fd(beneath.open_directory(home, spot.path)) as top:
-            found: list[Entry] = []
-            truncated = yield from _read(top, b"", found, limit)
+            found = _Found(limit, len(spot.asked) + 1)
+            truncated = yield from _read(top, b"", found)
             # Breadth first: what is cut off is what is deepest.
-            waiting, too_deep = deque(_directories(found, 0, depth - 1)), False
+            waiting, too_deep = deque(_directories(found.entries, 0, depth - 1)), False
             while waiting and not truncated:
                 below, levels = waiting.popleft()
                 if below.count(b"/") >= MAX_DEPTH:
                     too_deep = True
                     continue
-                begin = len(found)
+                begin = len(found.entries)
                 try:
-                    truncated = yield from _read(top, below, found, limit)
+                    truncated = yield from _read(top, below, found)
                 except OSError as exc:
                     if exc.errno not in VANISHED:
                         raise
-                waiting.extend(_directories(found, begin, levels - 1))
-    whole = [replace(entry, path=join(spot.asked, entry.path)) for entry in found]
+                waiting.extend(_directories(found.entries, begin, levels - 1))
+    whole = [replace(entry, path=join(spot.asked, entry.path)) for entry in found.entries]
     return Listing(sorted(whole, key=lambda entry: entry.path), truncated or too_deep)
 
 
@@ -57,18 +75,18 @@ def _directories(found: list[Entry], begin: int, levels: int) -> list[tuple[byte
     return [(entry.path, levels) for entry in new if entry.kind is EntryKind.DIRECTORY]
 
 
-def _read(top: int, path: bytes, found: list[Entry], limit: int) -> Generator[None, None, bool]:
+def _read(top: int, path: bytes, found: _Found) -> Generator[None, None, bool]:
     """Add the entries of one directory; whether there are more than may be added."""
     with closing_fd(beneath.open_directory(top, path, follow=not path)) as directory:
         with os.scandir(directory) as names:
             for item in names:
-                if len(found) == limit:
+                if found.is_full:
                     return True
                 yield
                 name = os.fsencode(item.name)
                 below = join(path, name)
                 with suppress(FileNotFoundError):
-                    found.append(_entry(directory, name, below))
+                    found.add(_entry(directory, name, below))
     return False
 
 

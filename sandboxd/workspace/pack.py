@@ -16,6 +16,7 @@ from collections.abc import Generator
 
 from sandboxd.entries import MAX_DEPTH, MAX_PATH_BYTES, EntryKind, join, shown
 from sandboxd.errors import FileConflict, SandboxdError
+from sandboxd.ports.files import MAX_READER_BYTES
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.listing import VANISHED
@@ -25,7 +26,6 @@ from sandboxd.workspace.transfer import PERMISSIONS
 _PIECE_BYTES = 256 << 10
 # Of one call in a thread, for trees that have much and give little.
 _PIECE_SECONDS = 0.05
-_MAX_WAITING_BYTES = 16 << 20
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
 
@@ -40,6 +40,13 @@ class Packer:
         self._spot = spot
         self._blocks: _Blocks | None = None
         self._has_ended = False
+        # Of paths of directories that are still to be read.
+        self._waiting_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """See ArchiveReader."""
+        return self._waiting_bytes
 
     async def open(self) -> None:
         """Check that there is something to pack, and read the first of it."""
@@ -93,10 +100,10 @@ class Packer:
             yield _END
 
     def _tree(self, top: int) -> _Blocks:
-        waiting, waiting_bytes = [b""], 0
+        waiting = [b""]
         while waiting:
             path = waiting.pop()
-            waiting_bytes -= len(path)
+            self._waiting_bytes -= len(path)
             try:
                 fd = beneath.open_directory(top, path, follow=not path)
             except OSError as exc:
@@ -108,11 +115,11 @@ class Packer:
                     name = os.fsencode(item.name)
                     below = join(path, name)
                     is_far = len(below) > MAX_PATH_BYTES or below.count(b"/") >= MAX_DEPTH
-                    if is_far or waiting_bytes > _MAX_WAITING_BYTES:
+                    if is_far or self._waiting_bytes > MAX_READER_BYTES:
                         raise FileConflict(f"cannot pack {shown(below)}: too deep or too much")
                     if (yield from self._entry(fd, name, below)):
                         waiting.append(below)
-                        waiting_bytes += len(below)
+                        self._waiting_bytes += len(below)
 
     def _entry(self, directory: int, name: bytes, path: bytes) -> Generator[bytes, None, bool]:
         """One entry; whether it is a directory, whose own entries have to follow."""

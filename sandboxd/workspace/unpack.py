@@ -19,6 +19,7 @@ from sandboxd.entries import clean_path, join, shown
 from sandboxd.errors import InvalidRequest, SandboxdError
 from sandboxd.names import new_id
 from sandboxd.osutil.files import write_all
+from sandboxd.ports.files import MAX_WRITER_BYTES
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
 from sandboxd.workspace.place import Place, Spot
@@ -27,9 +28,7 @@ from sandboxd.workspace.transfer import PERMISSIONS
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MAX_MTIME = 1 << 33
-# What is kept of directories until the end, names and all; those past it keep what they were made
-# with.
-_MAX_KEPT_BYTES = 4 << 20
+# Of a directory until the end, beside its name.
 _KEPT_BYTES = 200
 
 
@@ -46,6 +45,11 @@ class Unpacker:
         self._directories: dict[bytes, tuple[int, int]] = {}
         self._kept_bytes = 0
         self._unpacked = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """See ArchiveWriter."""
+        return self._kept_bytes
 
     async def open(self) -> None:
         """Check that there is a directory to unpack into."""
@@ -145,8 +149,8 @@ class Unpacker:
         os.close(fd)
 
     def _keep(self, path: bytes, member: tarfile.TarInfo) -> None:
-        # The home itself, and /tmp, keep theirs.
-        if path and self._kept_bytes < _MAX_KEPT_BYTES:
+        # The home itself, and /tmp, keep theirs; those past the bound what they were made with.
+        if path and self._kept_bytes < MAX_WRITER_BYTES:
             self._directories[path] = (member.mode & PERMISSIONS, _seconds(member))
             self._kept_bytes += len(path) + _KEPT_BYTES
 

@@ -7,7 +7,7 @@ import asyncio
 import time
 from itertools import pairwise
 
-from sandboxd.api.shares import BYTES_OF_CALLER, SMALL_BYTES, Share, Shares
+from sandboxd.api.shares import BYTES_OF_CALLER, LITTLE_BYTES, SMALL_BYTES, Share, Shares
 
 GREEDY, MODEST = 1000, 1001
 
@@ -53,6 +53,23 @@ async def test_who_holds_up_the_loop_rests_if_there_is_anybody_else() -> None:
     async with asyncio.timeout(0.05):
         for _ in range(5):
             await shares.turn(MODEST)
+
+
+async def test_what_gets_large_waits_from_then_on() -> None:
+    shares = Shares()
+    first, second, third = (Share(shares, GREEDY) for _ in range(3))
+    for share in (first, second, third):
+        await share.hold_more(LITTLE_BYTES, BYTES_OF_CALLER // 2)
+    await first.hold_more(LITTLE_BYTES + 1, BYTES_OF_CALLER // 2)
+    # Counted already, whatever else comes.
+    await first.hold_more(LITTLE_BYTES + 2, BYTES_OF_CALLER // 2)
+    await second.hold_more(LITTLE_BYTES + 1, BYTES_OF_CALLER // 2)
+    waits = asyncio.create_task(third.hold_more(LITTLE_BYTES + 1, BYTES_OF_CALLER // 2))
+    async with asyncio.timeout(5):
+        await Share(shares, MODEST).hold_more(LITTLE_BYTES + 1, BYTES_OF_CALLER)
+    assert not waits.done()
+    first.release()
+    await waits
 
 
 async def test_a_turn_that_nobody_waits_for_any_more_is_the_next_ones() -> None:
