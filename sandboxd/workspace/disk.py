@@ -29,6 +29,8 @@ _INODE_FLOOR_SHARE = 0.02
 # Of a count, in turn with others' counts, and how often as long none is counted after each.
 _SLICE_SECONDS = 0.02
 _REST = 3.0
+# Of sandboxes, under way at a time.
+_COUNTS = 8
 _SPARE_NAMES = 10_000
 
 T = TypeVar("T")
@@ -65,6 +67,8 @@ class Disk:
         # One, which rests in between: that is the bound on the time that all counting takes.
         self._scanner = ThreadPoolExecutor(1, thread_name_prefix="scanner")
         self._turns = Turns(1)
+        # What has begun keeps memory until it ends (scan.py).
+        self._begun = Turns(_COUNTS)
         self._rests_until = 0.0
 
     def open(self) -> None:
@@ -162,7 +166,11 @@ class Disk:
         seen_uid = uid if self._is_root else None
         # Twice as many as would be over the limit, if none of them were names of one file.
         most_names = _SPARE_NAMES + 2 * limit_bytes // scan.BYTES_OF_AN_INODE
-        steps = scan.used_bytes(roots, seen_uid, most_names)
+        async with self._begun.one(turn):
+            return await self._count(scan.used_bytes(roots, seen_uid, most_names), turn)
+
+    async def _count(self, steps: Generator[None, None, int], turn: Turn) -> tuple[int, float]:
+        """All of it: what was counted, and the processor time."""
         took = 0.0
         try:
             while True:

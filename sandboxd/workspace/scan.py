@@ -29,7 +29,9 @@ _MAX_SHARED = 100_000
 
 _ANCHOR_BYTES = 2048
 _MAX_ANCHORS = 256
-_MAX_WAITING_BYTES = 16 << 20
+# Of all paths of directories that are still to be read, with what Python adds to each.
+_MAX_WAITING_BYTES = 32 << 20
+_PATH_BYTES = 64
 
 
 class Uncountable(Exception):
@@ -40,8 +42,19 @@ class Uncountable(Exception):
 class _Count:
     def __init__(self, most_names: int) -> None:
         self.used_bytes = 0
+        self._waiting_bytes = 0
         self._names_left = most_names
         self._shared: set[int] = set()
+
+    def keep(self, path: bytes) -> None:
+        """It is to be read later. Raises Uncountable."""
+        self._waiting_bytes += len(path) + _PATH_BYTES
+        if self._waiting_bytes > _MAX_WAITING_BYTES:
+            raise Uncountable
+
+    def let_go(self, path: bytes) -> None:
+        """It is read now."""
+        self._waiting_bytes -= len(path) + _PATH_BYTES
 
     def add(self, found: os.stat_result) -> None:
         self._names_left -= 1
@@ -85,10 +98,11 @@ def _add_tree(top: int, count: _Count, depth: int = 0) -> Generator[None, None, 
     own, since no path may be longer than PATH_MAX."""
     if depth > _MAX_ANCHORS:
         raise Uncountable
-    waiting, waiting_bytes = [b""], 0
+    waiting = [b""]
+    count.keep(b"")
     while waiting:
         path = waiting.pop()
-        waiting_bytes -= len(path)
+        count.let_go(path)
         try:
             fd = beneath.open_directory(top, path, follow=not path)
         except OSError as exc:
@@ -104,10 +118,8 @@ def _add_tree(top: int, count: _Count, depth: int = 0) -> Generator[None, None, 
                 if name is None:
                     continue
                 below = join(path, name)
+                count.keep(below)
                 waiting.append(below)
-                waiting_bytes += len(below)
-                if waiting_bytes > _MAX_WAITING_BYTES:
-                    raise Uncountable
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,34 @@ async def test_a_small_count_does_not_wait_for_a_large_one(
     made.close()
     with pytest.raises(InterruptedError):
         await made.used_bytes([small], os.getuid(), 1 << 30, Turn(2, "b"))
+
+
+async def test_so_many_counts_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may keep some MiB until it ends, and of one owner there may be any number."""
+    monkeypatch.setattr("sandboxd.workspace.disk._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("sandboxd.workspace.disk._REST", 0.0)
+    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made.open()
+    made._is_root = False
+    under_way = most = 0
+
+    def count(_roots: object, _uid: object, _most: object) -> Generator[None, None, int]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(10):
+            yield
+        under_way -= 1
+        return 0
+
+    monkeypatch.setattr("sandboxd.workspace.scan.used_bytes", count)
+    turns = [Turn(owner, str(part)) for part in range(20) for owner in (1, 2)]
+    await asyncio.gather(*(made.used_bytes([], 1, 1 << 30, turn) for turn in turns))
+    assert 4 < most <= 8
+    assert under_way == 0
+    made.close()
 
 
 async def test_all_counting_rests_after_each_slice(

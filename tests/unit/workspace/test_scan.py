@@ -85,6 +85,24 @@ def test_deeper_than_can_be_counted_is_said(
         used(tmp_path)
 
 
+def test_paths_that_wait_are_bounded_in_all_depths_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "_ANCHOR_BYTES", 10)
+    monkeypatch.setattr(scan, "_MAX_WAITING_BYTES", 50 * 100)
+    here = tmp_path
+    for _ in range(8):
+        for number in range(20):
+            (here / f"{number:020}").mkdir()
+        # What is gone into first, while its siblings wait.
+        with os.scandir(here) as names:
+            here /= [entry.name for entry in names][-1]
+    with pytest.raises(scan.Uncountable):
+        used(tmp_path)
+    monkeypatch.setattr(scan, "_MAX_WAITING_BYTES", 8 * 21 * 100)
+    assert used(tmp_path) >= 160 * 4096
+
+
 def test_open_files_without_a_name_count_once(tmp_path: Path) -> None:
     with (tmp_path / "gone").open("wb") as file, (tmp_path / "gone").open("rb"):
         file.write(bytes(3 << 20))
