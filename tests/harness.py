@@ -67,7 +67,9 @@ def request(
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
-        connection.request(method, target, data, sent)
+        # Who was answered before all was read may find nobody to send the rest to.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, target, data, sent)
         answer = connection.getresponse()
         return Answer(answer.status, dict(answer.getheaders()), answer.read())
 

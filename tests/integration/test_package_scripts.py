@@ -151,7 +151,7 @@ def test_purge_empties_a_state_directory_that_is_a_file_system() -> None:
     purge
     mountpoint -q /var/lib/sandboxd
     ls /var/lib/sandboxd
-    ! grep ' /run/sandboxd' /proc/self/mountinfo
+    ! grep -E ' /run/sandboxd[/ ]' /proc/self/mountinfo
     [ ! -e /run/sandboxd ]
     """
     assert host(work) == ["lost+found"]

@@ -66,7 +66,7 @@ def test_one_that_fills_the_disk_is_ended_and_its_neighbour_loses_nothing(daemon
         assert found.f_bavail * found.f_frsize > DISK_BYTES // 20
         again = started(modest, "head -c 2M /dev/zero | tr '\\0' x")
         whole = eventually(partial(over, modest, again))
-        assert (whole["status"], whole["stdout_bytes"]) == ("EXITED", 2 * MIB)
+        assert (whole["status"], whole["stdout_bytes"]) == ("EXITED", 2 * MIB), whole
         target = f"/v1/sandboxes/{beside['sandbox_id']}/executions"
         modest.ok("POST", target, {"command": "touch go"})
         ended = eventually(partial(over, modest, beside))

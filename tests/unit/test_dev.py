@@ -412,6 +412,7 @@ class TestCommands:
         monkeypatch.setattr(dev.subprocess, "run", run)
         monkeypatch.setattr(dev, "build_package", lambda arguments: None)
         monkeypatch.setattr(bootstrap, "install_cpython_tests", lambda: None)
+        monkeypatch.delenv("SANDBOXD_TEST_STRICT", raising=False)
         assert dev.main("soak", []) == 1
         argv, environment = ran[1]
         assert (argv[-1] == "tests/packaging/test_minimal_roots.py") == is_root

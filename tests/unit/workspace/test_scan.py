@@ -103,7 +103,11 @@ def test_paths_that_wait_are_bounded_in_all_depths_together(
     assert used(tmp_path) >= 160 * 4096
 
 
-def test_open_files_without_a_name_count_once(tmp_path: Path) -> None:
+def test_open_files_without_a_name_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other processes of this uid hold removed files, too.
+    monkeypatch.setattr(scan, "_processes", lambda uid: [str(os.getpid())])
     with (tmp_path / "gone").open("wb") as file, (tmp_path / "gone").open("rb"):
         file.write(bytes(3 << 20))
         file.flush()
@@ -148,7 +152,9 @@ def test_it_gives_way_at_each_name(tmp_path: Path) -> None:
     assert len(list(scan.used_bytes([str(tmp_path)], None, 1000))) >= 50
 
 
-def test_open_files_without_a_name_count_when_the_main_thread_has_ended(tmp_path: Path) -> None:
+def test_open_files_without_a_name_count_when_the_main_thread_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = """
 import ctypes, os, sys, threading, time
 held = open(sys.argv[1], "wb"); held.write(bytes(3 << 20)); held.flush(); os.unlink(sys.argv[1])
@@ -165,6 +171,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
             deadline = time.monotonic() + 20
             while stat.read_text().rpartition(") ")[2][0] != "Z":
                 assert time.monotonic() < deadline
+            monkeypatch.setattr(scan, "_processes", lambda uid: [str(process.pid)])
             assert used(tmp_path, uid=os.getuid()) >= 3 << 20
         finally:
             process.kill()
