@@ -18,6 +18,7 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMsgType, web
 from pydantic_core import to_json
 
+from sandboxd.api.connection import MAX_MESSAGE_BYTES, Connection
 from sandboxd.api.decode import validate
 from sandboxd.api.engine_port import Stream
 from sandboxd.api.following import STALLED_SECONDS, Reader, whole_or_broken
@@ -32,7 +33,6 @@ from sandboxd.wire.queries import AttachQuery
 from sandboxd.wire.requests import AttachOrder, Nothing
 
 _CHUNK_BYTES = 64 << 10
-MAX_MESSAGE_BYTES = 1 << 20
 _CLOSE_SECONDS = 0.3
 _PREFIX: dict[Stream, bytes] = {"stdout": b"\1", "stderr": b"\2"}
 
@@ -106,6 +106,8 @@ class _Attached:
             await self._tell({"type": "exit", "execution": answer.model_dump(mode="json")})
 
     async def _take_input(self) -> None:
+        connection = self._call.request.protocol
+        assert isinstance(connection, Connection)
         with suppress(ConnectionError):
             async for message in self._socket:
                 try:
@@ -115,6 +117,8 @@ class _Attached:
                         await self._obey(validate(AttachOrder, message.data.encode()))
                 except SandboxdError as exc:
                     await self._tell({"type": "error", **error_body(exc, self._call.request_id)})
+                del message
+                connection.message_taken()
 
     async def _write(self, data: bytes) -> None:
         async def chunks() -> AsyncIterator[bytes]:

@@ -20,6 +20,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
 
 from sandboxd.api import head
+from sandboxd.api.frames import Frames
 from sandboxd.api.peer import Peer, read_peer
 from sandboxd.api.responses import broken_request, raw_error
 from sandboxd.api.shares import Shares
@@ -36,6 +37,8 @@ _READ_BYTES = 64 << 10
 _BODY_BYTES = 32 << 10
 # Each of a chunked body that waits for its reader is an object or two.
 _MAX_WAITING_CHUNKS = 2048
+# Of a WebSocket; while a large one is kept, so much is counted.
+MAX_MESSAGE_BYTES = 1 << 20
 # Of who sends what is no request, before the next turn: no client that works does.
 _REST_SECONDS = 0.02
 _OPTIONS: dict[str, Any] = {
@@ -58,12 +61,21 @@ class Connection(web.RequestHandler):
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, crowd: Counter[int], shares: Shares, *arguments: Any, **options: Any
+        self,
+        crowd: Counter[int],
+        shares: Shares,
+        messages: Shares,
+        *arguments: Any,
+        **options: Any,
     ) -> None:
-        """crowd: how many connections each uid has."""
+        """crowd: how many connections each uid has. messages: shares of large messages, which may
+        be kept for as long as a program does not read."""
         super().__init__(*arguments, **options)
         self._crowd = crowd
         self._shares = shares
+        self._messages_shares = messages
+        self._frames: Frames | None = None
+        self._room: asyncio.Task[int] | None = None
         self._turn: asyncio.Future[None] | None = None
         self._head = head.Head()
         self._body: StreamReader = EMPTY_PAYLOAD
@@ -100,6 +112,7 @@ class Connection(web.RequestHandler):
         self._disarm()
         if self._turn is not None:
             self._turn.cancel()
+        self._give_room_back()
         self._crowd[self._uid] -= 1
         if self._crowd[self._uid] == 0:
             del self._crowd[self._uid]
@@ -117,8 +130,7 @@ class Connection(web.RequestHandler):
 
     def _take(self, piece: bytes) -> None:
         if self._payload_parser is not None:
-            # A WebSocket's, whose messages are bounded.
-            super().data_received(piece)
+            self._take_messages(piece)
             return
         count, received = self._request_count, self._body.total_bytes
         if self._body.is_eof() and (cause := self._head.continue_line(piece)) is not None:
@@ -136,6 +148,47 @@ class Connection(web.RequestHandler):
         if chunks and len(chunks) > _MAX_WAITING_CHUNKS and not self._is_held_up:
             # The next read of the body goes on.
             self.pause_reading()
+
+    def set_parser(self, *arguments: Any, **options: Any) -> None:
+        """From now on a WebSocket's frames come; some may have."""
+        self._frames = Frames()
+        self._frames.feed(self._message_tail)
+        super().set_parser(*arguments, **options)
+
+    def _take_messages(self, piece: bytes) -> None:
+        """Each message is bounded; of a caller's large ones so many are taken at a time."""
+        super().data_received(piece)
+        if self._frames is None:
+            return
+        self._frames.feed(piece)
+        if self._frames.is_large and self._room is None and self.transport is not None:
+            room = self._messages_shares.take(self._uid, MAX_MESSAGE_BYTES)
+            self._room = asyncio.get_running_loop().create_task(room)
+            self._room.add_done_callback(self._go_on)
+            self.pause_reading()
+
+    def _go_on(self, _room: asyncio.Task[int]) -> None:
+        if self.transport is not None:
+            self.resume_reading()
+
+    def message_taken(self) -> None:
+        """The oldest message that came is kept no more."""
+        if self._frames is not None:
+            self._frames.taken()
+            if not self._frames.is_large:
+                self._give_room_back()
+
+    def _give_room_back(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and room.done() and not room.cancelled():
+            self._messages_shares.give_back(self._uid, room.result())
+        elif room is not None:
+            room.cancel()
+
+    def resume_reading(self, *arguments: Any, **options: Any) -> None:
+        """aiohttp's, once what it has is taken: not while there is no room for more."""
+        if self._room is None or self._room.done():
+            super().resume_reading(*arguments, **options)
 
     @property
     def _is_held_up(self) -> bool:
@@ -236,10 +289,10 @@ class ConnectionFactory(web.Server):
     def __init__(self, handler: Handler, shares: Shares) -> None:
         super().__init__(handler, handler_cancellation=True)
         self._shares = shares
+        self._messages = Shares()
         self._crowd: Counter[int] = Counter()
 
     def __call__(self) -> Connection:
         """The protocol of one accepted connection."""
-        return Connection(
-            self._crowd, self._shares, self, loop=asyncio.get_running_loop(), **_OPTIONS
-        )
+        loop = asyncio.get_running_loop()
+        return Connection(self._crowd, self._shares, self._messages, self, loop=loop, **_OPTIONS)

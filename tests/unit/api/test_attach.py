@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from sandboxd.api import following
+from sandboxd.api.connection import MAX_MESSAGE_BYTES
 from tests.unit.api.harness import Served, served
 from tests.unit.api.test_follow import EXITED, begin, get
 
@@ -36,6 +37,53 @@ async def test_who_closes_in_good_form_is_answered_and_forgotten() -> None:
         async with asyncio.timeout(10):
             await server.engine.unfollowed.wait()
         assert server.engine.followers[execution.id] == []
+
+
+async def test_large_messages_of_one_caller_are_kept_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may be a MiB, of any number of clients, and be there until a program reads it."""
+    monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", MAX_MESSAGE_BYTES)
+    large = b"x" * (MAX_MESSAGE_BYTES - 1)
+    async with served() as server:
+        _, path = await begin(server, stdin_open=True)
+        server.engine.may_write.clear()
+        async with attach(server, path) as one, attach(server, path) as two:
+            for socket in (one, two):
+                await socket.receive_json()
+                assert await socket.receive_bytes() == b"\1out\n"
+            await asyncio.wait_for(one.send_bytes(large), 10)
+            # Kept by sockets and buffers as far as these go: the rest is not taken.
+            sending = asyncio.create_task(two.send_bytes(large))
+            done, _ = await asyncio.wait([sending], timeout=0.5)
+            assert not done
+            # What is small needs no turn.
+            async with attach(server, path) as three:
+                await three.receive_json()
+                await asyncio.wait_for(three.send_bytes(b"small"), 10)
+            server.engine.may_write.set()
+            await asyncio.wait_for(sending, 10)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_message_gives_its_room_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", MAX_MESSAGE_BYTES)
+    large = b"x" * (MAX_MESSAGE_BYTES - 1)
+    async with served() as server:
+        _, path = await begin(server, stdin_open=True)
+        for _ in range(3):
+            async with attach(server, path) as leaves:
+                await leaves.receive_json()
+                connection = leaves._response.connection
+                assert connection is not None
+                assert connection.transport is not None
+                header = b"\x82\xff" + (MAX_MESSAGE_BYTES - 1).to_bytes(8, "big") + b"mask"
+                connection.transport.write(header + large[: 128 << 10])
+                connection.transport.close()
+        async with attach(server, path) as stays:
+            await stays.receive_json()
+            await asyncio.wait_for(stays.send_bytes(large), 10)
 
 
 async def test_what_is_printed_last_is_sent_before_the_end() -> None:

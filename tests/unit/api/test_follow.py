@@ -19,11 +19,11 @@ from tests.unit.api.harness import Served, served
 EXITED = Outcome(ExecutionStatus.EXITED, exit_code=0)
 
 
-async def begin(server: Served) -> tuple[Execution, str]:
+async def begin(server: Served, **more: Any) -> tuple[Execution, str]:
     """A running execution and its path."""
     made = (await server.ask("POST", "/v1/sandboxes", {})).json
     target = f"/v1/sandboxes/{made['id']}/executions"
-    ran = (await server.ask("POST", target, {"argv": ["true"], "wait": False})).json
+    ran = (await server.ask("POST", target, {"argv": ["true"], "wait": False, **more})).json
     return server.engine.executions[ran["id"]], f"{target}/{ran['id']}"
 
 
