@@ -64,7 +64,8 @@ class _Running:
     answer: asyncio.Future[Sent]
 
 
-Serve = Callable[[Origin], Awaitable[Sent]]
+# Told whose share what it keeps is of.
+Serve = Callable[[Origin, Share], Awaitable[Sent]]
 
 
 class Replays:
@@ -109,13 +110,22 @@ class Replays:
         first_id = request_id if known is None else known.request_id
         self._running[caller.uid, key] = _Running(fingerprint, first_id, answer)
         origin = Origin(first_id, is_retry=known is not None)
-        work = self._first(caller, key, fingerprint, origin, serve, answer, known)
+        # Of the task, which may outlive the client's request.
+        kept = share.another()
+        kept.take_over(share)
+        work = self._first(caller, key, fingerprint, origin, serve, kept, answer, known)
         try:
             await self._work.finish(work)
+            sent = await answer
         except errors.Draining:
             self._running.pop((caller.uid, key), None)
+            kept.release()
             raise
-        return await answer
+        except BaseException:
+            answer.add_done_callback(lambda _: kept.release())
+            raise
+        share.take_over(kept)
+        return sent
 
     async def _first(
         self,
@@ -124,13 +134,14 @@ class Replays:
         fingerprint: str,
         origin: Origin,
         serve: Serve,
+        share: Share,
         answer: asyncio.Future[Sent],
         known: KeptKey | None,
     ) -> None:
         try:
             if known is None:
                 known = await self._keys.begin(caller.uid, key, fingerprint, origin.request_id)
-            sent, is_kept = await self._serve(serve, origin)
+            sent, is_kept = await self._serve(serve, origin, share)
             if is_kept:
                 await self._keep(known, sent)
             else:
@@ -146,11 +157,11 @@ class Replays:
         finally:
             self._running.pop((caller.uid, key), None)
 
-    async def _serve(self, serve: Serve, origin: Origin) -> tuple[Sent, bool]:
+    async def _serve(self, serve: Serve, origin: Origin, share: Share) -> tuple[Sent, bool]:
         """The answer, and whether it is the one that retries get: not where a retry may do
         better."""
         try:
-            return await serve(origin), True
+            return await serve(origin, share), True
         except errors.SandboxdError as exc:
             if isinstance(exc, errors.Draining) and self._work.is_closed:
                 raise

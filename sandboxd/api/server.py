@@ -190,9 +190,9 @@ class Api:
     async def _respond_once(
         self, route: AnyRoute, call: Call[Any, Any], key: str, fingerprint: str
     ) -> Sent:
-        async def serve(origin: Origin) -> Sent:
+        async def serve(origin: Origin, share: Share) -> Sent:
             try:
-                answer = await route.handler(replace(call, origin=origin))
+                answer = await route.handler(replace(call, origin=origin, share=share))
             except SandboxdError as exc:
                 self._note(exc.code, call.caller)
                 raise

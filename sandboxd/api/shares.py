@@ -184,6 +184,15 @@ class Share:
             self._shares.give_back(self._uid, self._size - size)
             self._size = size
 
+    def another(self) -> Share:
+        """Of the same caller, for work that may outlive this one's request."""
+        return Share(self._shares, self._uid)
+
+    def take_over(self, other: Share) -> None:
+        """Keep from now on what another one kept, in place of what this one did."""
+        self.release()
+        self._size, other._size = other._size, 0
+
     def release(self) -> None:
         """Keep nothing any more."""
         if self._size:

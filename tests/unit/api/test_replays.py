@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandboxd.api.connection import Connection
 from sandboxd.errors import Draining, HostDiskFull
 from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Answered, Served, served
@@ -60,17 +61,56 @@ async def test_a_retry_during_the_first_waits_for_the_same_execution() -> None:
         assert len(server.engine.executions) == 1
 
 
+async def begin_and_leave(server: Served, key: bytes) -> None:
+    """Of a run, once it has been started."""
+    server.engine.started.clear()
+    server.engine.hold.clear()
+    body = json.dumps(RUN).encode()
+    _reader, writer = await server.connect()
+    writer.write(
+        b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Idempotency-Key: %b\r\nContent-Length: %d\r\n\r\n" % (key, len(body)) + body
+    )
+    await server.engine.started.wait()
+    writer.transport.abort()
+
+
+async def test_what_a_client_that_left_was_to_get_is_no_part_of_its_share_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What is kept for one answer here is 36 bytes.
+    monkeypatch.setattr("sandboxd.api.shares.SMALL_BYTES", 0)
+    monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", 100)
+    lose, is_lost = Connection.connection_lost, asyncio.Event()
+
+    def connection_lost(connection: Connection, exc: BaseException | None) -> None:
+        lose(connection, exc)
+        is_lost.set()
+
+    monkeypatch.setattr(Connection, "connection_lost", connection_lost)
+    async with served() as server:
+        path = ""
+        for key in (b"a", b"b", b"c", b"d"):
+            is_lost.clear()
+            await begin_and_leave(server, key)
+            await is_lost.wait()
+            # For its handler to be cancelled.
+            for _ in range(10):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                again = asyncio.ensure_future(keyed(server, "/v1/run", RUN, key.decode()))
+                server.engine.hold.set()
+                answered = await again
+            ran = answered.json
+            assert ran["status"] == "EXITED"
+            path = f"/v1/sandboxes/{ran['sandbox_id']}/executions/{ran['id']}"
+        async with asyncio.timeout(10):
+            assert (await server.ask("GET", path)).status == 200
+
+
 async def test_a_client_that_left_finds_its_answer() -> None:
     async with served() as server:
-        server.engine.hold.clear()
-        body = json.dumps(RUN).encode()
-        _reader, writer = await server.connect()
-        writer.write(
-            b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-            b"Idempotency-Key: k\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        )
-        await server.engine.started.wait()
-        writer.transport.abort()
+        await begin_and_leave(server, b"k")
         again = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
         server.engine.hold.set()
         assert (await again).json["status"] == "EXITED"
