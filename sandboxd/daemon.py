@@ -157,10 +157,11 @@ class _Daemon:
             cleanup.callback(self._remove_private_directories)
             cleanup.enter_context(instance.lock(self._state))
             instance_id = instance.instance_id(self._state)
-            bound = host.memory_bound()
+            # Root's helpers are units of their own where systemd runs, and with them all commands.
+            is_below = os.geteuid() != 0 or not has_systemd()
+            bound = host.memory_bound(own=is_below)
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
-            # Where systemd runs, commands are never below our own unit.
-            room = host.tasks_bound(own=not has_systemd())
+            room = host.tasks_bound(own=is_below)
             task_budget = TaskBudget(room.count, room.source)
             policy = self._settings.limit_policy(budget, task_budget)
             clock = SystemClock()

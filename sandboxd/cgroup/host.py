@@ -100,11 +100,15 @@ def kernel_version(release: str | None = None) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def memory_bound(proc: str = "/proc", root: str = ROOT) -> MemoryBound:
-    """The tightest finite memory limit from our own cgroup up to the root, else MemTotal."""
+def memory_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> MemoryBound:
+    """The tightest finite memory limit of cgroups, else MemTotal.
+
+    own: commands stay below our own cgroup, and all from there up count; else only what is above
+    every cgroup we see, as a container has it.
+    """
     total = MemoryBound(memory_total(proc), "MemTotal of /proc/meminfo")
     text = _own_cgroups(proc)
-    bounds = [total, *_unified_bounds(text, root), *_v1_bounds(text, proc)]
+    bounds = [total, *_unified_bounds(text, root, own=own), *_v1_bounds(text, proc, own=own)]
     return min(bounds, key=lambda bound: bound.bytes)
 
 
@@ -154,21 +158,22 @@ def memory_total(proc: str = "/proc") -> int:
     raise ValueError(f"{proc}/meminfo has no MemTotal")
 
 
-def _unified_bounds(text: str, root: str) -> Iterator[MemoryBound]:
+def _unified_bounds(text: str, root: str, *, own: bool) -> Iterator[MemoryBound]:
     path = _unified_path(text)
     if path is None:
         return
-    for directory in _upwards(root, path):
+    for directory in _upwards(root, path if own else ""):
         limit = read_number(directory, "memory.max")
         if limit is not None:
             yield MemoryBound(limit, os.path.join(directory, "memory.max"))
 
 
-def _v1_bounds(text: str, proc: str) -> Iterator[MemoryBound]:
+def _v1_bounds(text: str, proc: str, *, own: bool) -> Iterator[MemoryBound]:
     place = _v1_place(text, proc, "memory")
     if place is None:
         return
-    for directory in _upwards(*place):
+    mount_point, path = place
+    for directory in _upwards(mount_point, path if own else ""):
         limit = read_number(directory, "memory.limit_in_bytes")
         if limit is not None and limit < _V1_UNLIMITED:
             yield MemoryBound(limit, os.path.join(directory, "memory.limit_in_bytes"))

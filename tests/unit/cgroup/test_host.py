@@ -28,8 +28,12 @@ def write(directory: Path, name: str, text: str) -> None:
     (directory / name).write_text(text)
 
 
+def memory(directory: Path, cgroup: str, *, own: bool = True) -> MemoryBound:
+    return host.memory_bound(own=own, proc=proc(directory, cgroup), root=str(directory / "cg"))
+
+
 def test_memory_of_the_machine(tmp_path: Path) -> None:
-    bound = host.memory_bound(proc(tmp_path, "0::/a/b\n"), str(tmp_path / "cg"))
+    bound = memory(tmp_path, "0::/a/b\n")
     assert bound == MemoryBound(8 * GIB, "MemTotal of /proc/meminfo")
 
 
@@ -38,14 +42,28 @@ def test_tightest_limit_above_us(tmp_path: Path) -> None:
     write(root / "a/b", "memory.max", "max\n")
     write(root / "a", "memory.max", f"{2 * GIB}\n")
     write(root, "memory.max", f"{4 * GIB}\n")
-    bound = host.memory_bound(proc(tmp_path, "0::/a/b\n"), str(root))
+    bound = memory(tmp_path, "0::/a/b\n")
     assert bound == MemoryBound(2 * GIB, f"{root}/a/memory.max")
+
+
+def test_a_limit_on_us_alone_is_none_on_commands_elsewhere(tmp_path: Path) -> None:
+    root = tmp_path / "cg"
+    write(root / "daemon.slice/sandboxd.service", "memory.max", f"{GIB}\n")
+    own = "0::/daemon.slice/sandboxd.service\n"
+    assert memory(tmp_path, own, own=True).bytes == GIB
+    (tmp_path / "proc").rename(tmp_path / "before")
+    assert memory(tmp_path, own, own=False).source == "MemTotal of /proc/meminfo"
+    # As a container shows its own limit.
+    write(root, "memory.max", f"{4 * GIB}\n")
+    (tmp_path / "proc").rename(tmp_path / "then")
+    bound = MemoryBound(4 * GIB, f"{root}/memory.max")
+    assert memory(tmp_path, own, own=False) == bound
 
 
 def test_limit_above_what_the_machine_has(tmp_path: Path) -> None:
     root = tmp_path / "cg"
     write(root / "a", "memory.max", f"{64 * GIB}\n")
-    assert host.memory_bound(proc(tmp_path, "0::/a\n"), str(root)).bytes == 8 * GIB
+    assert memory(tmp_path, "0::/a\n").bytes == 8 * GIB
 
 
 def test_v1_limits(tmp_path: Path) -> None:
@@ -54,7 +72,7 @@ def test_v1_limits(tmp_path: Path) -> None:
     write(point / "docker", "memory.limit_in_bytes", f"{3 * GIB}\n")
     own = "5:memory:/docker/x\n4:cpu,cpuacct:/\n"
     where = proc(tmp_path, own, V1_MOUNT.format(root="/", point=point))
-    bound = host.memory_bound(where, str(tmp_path / "cg"))
+    bound = host.memory_bound(own=True, proc=where, root=str(tmp_path / "cg"))
     assert bound == MemoryBound(3 * GIB, f"{point}/docker/memory.limit_in_bytes")
 
 
@@ -62,7 +80,7 @@ def test_v1_limit_inside_a_container(tmp_path: Path) -> None:
     point = tmp_path / "memory"
     write(point, "memory.limit_in_bytes", f"{GIB}\n")
     where = proc(tmp_path, "5:memory:/docker/x\n", V1_MOUNT.format(root="/docker/x", point=point))
-    assert host.memory_bound(where, str(tmp_path / "cg")).bytes == GIB
+    assert host.memory_bound(own=True, proc=where, root=str(tmp_path / "cg")).bytes == GIB
 
 
 def tasks(directory: Path, cgroup: str, mountinfo: str = "", *, own: bool) -> TasksBound:
@@ -128,7 +146,7 @@ def test_this_host_agrees_with_its_mounts() -> None:
         else host.hierarchy()
     )
     assert host.hierarchy() is expected
-    assert host.memory_bound().bytes <= host.memory_total()
+    assert host.memory_bound(own=True).bytes <= host.memory_total()
     assert 0 < host.tasks_bound(own=True).count <= host.tasks_bound(own=False).count
 
 
@@ -151,7 +169,7 @@ def test_mounts_and_cgroups_of_any_name_are_read(tmp_path: Path) -> None:
     ]
     (Path(where) / "self" / "mountinfo").write_bytes(b"\n".join(lines) + b"\n")
     (Path(where) / "self" / "cgroup").write_bytes(b"4:memory:/x\n0::/\xff\n")
-    assert host.memory_bound(where, str(tmp_path / "none")).bytes == 4096
+    assert host.memory_bound(own=True, proc=where, root=str(tmp_path / "none")).bytes == 4096
 
 
 def test_a_hierarchy_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
