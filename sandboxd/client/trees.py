@@ -190,9 +190,13 @@ def _seconds(mtime: float) -> int:
 
 
 def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) -> None:
-    """Write a file, whole or not at all. mtime: in seconds since 1970."""
+    """Write a file, whole or not at all. mtime: in seconds since 1970. Raises OSError for `path`,
+    never for a name of ours."""
     directory = os.path.dirname(path) or "."
-    descriptor, made = tempfile.mkstemp(prefix=".sandboxd-", dir=directory)
+    try:
+        descriptor, made = tempfile.mkstemp(prefix=".sandboxd-", dir=directory)
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, path) from exc
     try:
         with open(descriptor, "wb") as file:
             file.writelines(pieces)
@@ -200,8 +204,10 @@ def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) ->
             os.fchmod(file.fileno(), mode & ~umask())
             os.utime(file.fileno(), (mtime, mtime))
         os.replace(made, path)
-    except BaseException:
+    except BaseException as exc:
         os.unlink(made)
+        if isinstance(exc, OSError) and exc.filename == made:
+            raise OSError(exc.errno, exc.strerror, path) from exc
         raise
 
 

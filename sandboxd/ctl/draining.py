@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sandboxd.client.calls import Answer, Client
 from sandboxd.ctl.exits import say
-from sandboxd.ctl.show import counted
+from sandboxd.ctl.show import number_of
 
 
 def words(host: Answer) -> str:
@@ -14,7 +14,7 @@ def words(host: Answer) -> str:
         return ""
     running = host["executions_running"]
     verb = "runs" if running == 1 else "run"
-    return f"draining: no new work, {counted(running, 'execution')} still {verb}"
+    return f"draining: no new work, {number_of(running, 'execution')} still {verb}"
 
 
 def warn(client: Client) -> None:

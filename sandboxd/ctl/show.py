@@ -44,9 +44,9 @@ def plain(parts: Sequence[Part]) -> list[str]:
     return found
 
 
-def counted(number: int, one: str) -> str:
+def number_of(number: int, one: str) -> str:
     """How many of a thing whose name has a regular plural."""
-    ending = "es" if one.endswith("x") else "s"
+    ending = "es" if one.endswith(("x", "s")) else "s"
     return f"{number} {one}{'' if number == 1 else ending}"
 
 

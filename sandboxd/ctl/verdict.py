@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandboxd.client.calls import RUNNING
-from sandboxd.ctl.show import limit_value, printable, table
+from sandboxd.ctl.show import limit_value, number_of, printable, table
 from sandboxd.quantity import format_bytes
 
 Execution = Mapping[str, Any]
@@ -74,7 +74,7 @@ def summary(execution: Execution) -> list[str]:
         lines.append(f"used: {_usage(execution['usage'])}")
     killed = execution["leftovers_killed"]
     if killed:
-        lines.append(f"left behind and killed: {killed} {_plural(killed, 'process', 'processes')}")
+        lines.append(f"left behind and killed: {number_of(killed, 'process')}")
     lines += [
         f"{stream}: cut off after {execution[f'{stream}_bytes']} bytes"
         for stream in ("stdout", "stderr")
@@ -137,10 +137,6 @@ def _size(value: int | None) -> str:
 
 def _count(value: int | None) -> str:
     return "unknown" if value is None else str(value)
-
-
-def _plural(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
 
 
 def _signal_name(number: int) -> str:

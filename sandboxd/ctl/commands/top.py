@@ -20,7 +20,7 @@ from sandboxd.ctl.connect import connect
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import option
 from sandboxd.ctl.samples import Ended, Sampler, Samples
-from sandboxd.ctl.show import Part, counted
+from sandboxd.ctl.show import Part, number_of
 from sandboxd.errors import InvalidRequest
 from sandboxd.quantity import parse_seconds
 
@@ -77,8 +77,9 @@ def parts(samples: Samples, ended: list[Answer], order: str, height: int, width:
     names = {box["id"]: box["name"] for box in boxes if box["name"]}
     rows = fit(usage_table.rows(samples.sandboxes, order), width)
     running = sum(sample.metrics["executions"]["running"] for sample in samples.sandboxes)
-    counts = f"{counted(len(samples.sandboxes), 'sandbox')}, {counted(running, 'execution')}"
-    found: list[Part] = [f"{counts} by {order}; {_HELP}", ""]
+    boxes_told = number_of(len(samples.sandboxes), "sandbox")
+    title = f"{boxes_told}, {number_of(running, 'execution')} by {order}; {_HELP}"
+    found: list[Part] = [title, ""]
     room = height - 2
     if samples.executions:
         # With the line between.
