@@ -60,18 +60,18 @@ def test_stats_of_all_and_of_one(daemon: Daemon, busy: Sandbox) -> None:
 
 def test_top_is_live_and_sortable(daemon: Daemon, busy: Sandbox) -> None:
     terminal = Terminal(daemon, "top", "--every", "0.3s", cols=200)
-    terminal.wait_for("by cpu (")
+    terminal.wait_for("by cpu;")
     terminal.wait_for("busy")
     terminal.wait_for("EXECUTION")
     terminal.wait_for("python3 -c")
     terminal.type("m")
-    terminal.wait_for("by memory (")
+    terminal.wait_for("by memory;")
     terminal.wait_for("%")
     busy.run("exit 9")
     terminal.wait_for("exited with code 9")
     terminal.wait_for("VERDICT")
     terminal.resize(6, 40)
-    terminal.wait_for("by memory (")
+    terminal.wait_for("by memory;")
     terminal.type("q")
     assert terminal.end() == 0
 
