@@ -30,6 +30,12 @@ class Asked:
 ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
+def asking() -> str:
+    """Who asked, as the end of a line; empty where nobody did."""
+    asked = ASKED.get()
+    return "" if asked is None else f", {asked}"
+
+
 def one_line(text: str) -> str:
     """What a stranger wrote, as a part of one line: no character of it ends the line or moves the
     cursor of a terminal."""

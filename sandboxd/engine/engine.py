@@ -32,6 +32,7 @@ from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.entries import NO_FILES, Batch, ReadFile
 from sandboxd.errors import OperationTimedOut
+from sandboxd.logs import asking
 from sandboxd.model import (
     Caller,
     ErrorCode,
@@ -368,7 +369,8 @@ class Engine:
         """
         await self._context.store.save_draining(draining)
         self._context.registry.is_draining = draining
-        _log.warning("Draining: taking no new work" if draining else "Taking work again")
+        what = "Draining: taking no new work" if draining else "Taking work again"
+        _log.warning("%s%s", what, asking())
         return self.host()
 
     async def _by_execution(self, live: LiveSandbox) -> Mapping[str, SandboxUsage]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS, Allowance, Told
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.history import History
-from sandboxd.logs import ASKED, about, one_line
+from sandboxd.logs import about, asking, one_line
 from sandboxd.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
 from sandboxd.ports.host import Clock
 
@@ -62,7 +62,7 @@ class Life:
         self._log(
             sandbox,
             "%s sandbox %s of uid %d%s%s", _VERBS[kind], sandbox.id, sandbox.owner_uid, why,
-            _asking(),
+            asking(),
             extra=about(
                 SANDBOX_ID=sandbox.id, SANDBOX_NAME=sandbox.name, OWNER_UID=sandbox.owner_uid,
                 EVENT=kind, REASON=reason, OBJECT_SYSTEMD_UNIT=sandbox.unit,
@@ -76,7 +76,7 @@ class Life:
         kind = EventType.EXECUTION_STARTED
         self.events.publish(self._event(kind, sandbox, execution=execution))
         _log.debug(
-            "Started execution %s of sandbox %s%s%s", execution.id, sandbox.id, _asking(),
+            "Started execution %s of sandbox %s%s%s", execution.id, sandbox.id, asking(),
             self._arguments(execution), extra=_about_execution(kind, sandbox, execution),
         )  # fmt: skip
 
@@ -98,7 +98,7 @@ class Life:
         self._log(
             sandbox,
             "Execution %s of sandbox %s ended as %s%s%s%s", execution.id, sandbox.id,
-            outcome.status, f" ({', '.join(facts)})" if facts else "", _asking(),
+            outcome.status, f" ({', '.join(facts)})" if facts else "", asking(),
             self._arguments(execution), extra=_about_execution(kind, sandbox, execution),
         )  # fmt: skip
 
@@ -144,11 +144,6 @@ class Life:
             exit_code=None if outcome is None else outcome.exit_code,
             signal=None if outcome is None else outcome.signal,
         )
-
-
-def _asking() -> str:
-    asked = ASKED.get()
-    return "" if asked is None else f", {asked}"
 
 
 def _about_execution(

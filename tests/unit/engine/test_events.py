@@ -140,6 +140,17 @@ async def test_each_step_leaves_an_audit_line(
     assert lines[1][1]["VERDICT"] == execution.outcome.status
 
 
+async def test_who_drained_a_host_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    engine, _context = make_engine(World())
+    ASKED.set(Asked("rrrrrrrrrrrr", 1000, 4242))
+    await engine.set_draining(draining=True)
+    await engine.set_draining(draining=False)
+    asked = "asked by uid 1000, pid 4242, request rrrrrrrrrrrr"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Draining: taking no new work, {asked}", f"Taking work again, {asked}",
+    ]  # fmt: skip
+
+
 async def test_arguments_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     world = World()
