@@ -23,6 +23,7 @@ from sandboxd.api.decode import validate
 from sandboxd.api.engine_port import Stream
 from sandboxd.api.following import STALLED_SECONDS, Reader, whole_or_broken
 from sandboxd.api.hangup import ending_with_client
+from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import error_body
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import Progress
@@ -102,6 +103,7 @@ class _Attached:
                     if piece is not None:
                         async with asyncio.timeout(STALLED_SECONDS):
                             await self._socket.send_bytes(_PREFIX[piece[0]] + piece[1])
+            await self._call.share.hold(execution_bytes(self._reader.execution))
             answer = ExecutionAnswer.of(self._reader.execution, None, None)
             await self._tell({"type": "exit", "execution": answer.model_dump(mode="json")})
 

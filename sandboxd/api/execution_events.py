@@ -16,6 +16,7 @@ from aiohttp import web
 
 from sandboxd.api.engine_port import Stream
 from sandboxd.api.following import Reader, finish, send, whole_or_broken
+from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.errors import InvalidRequest
@@ -60,6 +61,7 @@ async def follow_execution(call: Call[Nothing, Nothing]) -> web.StreamResponse |
                             await send(response, told)
             for told in texts.rest():
                 await send(response, told)
+            await call.share.hold(execution_bytes(execution))
             answer = ExecutionAnswer.of(execution, None, None)
             await send(response, _event(f"{texts.place}-exit", "exit", answer))
             await finish(response)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from sandboxd.api.engine_port import Stream
+from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.api.shares import SMALL_BYTES
@@ -36,7 +37,7 @@ async def execution_reply(
     """The answer about `execution` as it is now, and files that were read after it."""
     sizes = [min(one.size_bytes, INLINE_BYTES) for one in (execution.stdout, execution.stderr)]
     sizes += [len(file.data) for file in files or ()]
-    await call.share.hold(_FACTOR * sum(sizes))
+    await call.share.hold(_FACTOR * sum(sizes) + execution_bytes(execution))
     stdout = await _inline(call, execution, "stdout")
     stderr = await _inline(call, execution, "stderr")
     answer = ExecutionAnswer.of(execution, stdout, stderr)

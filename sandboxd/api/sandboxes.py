@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from sandboxd.api.pages import page_reply
+from sandboxd.api.records import sandbox_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.engine.requests import SandboxRequest
@@ -33,7 +34,8 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
         origin=call.origin,
     )
     sandbox = await call.work.finish(call.engine.create_sandbox(call.caller, request))
-    return Reply(201, SandboxAnswer.of(sandbox))
+    call.drop_body()
+    return await sandbox_reply(call, sandbox, 201)
 
 
 async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
@@ -47,7 +49,7 @@ async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
 
 async def get_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """One sandbox."""
-    return Reply(200, SandboxAnswer.of(call.engine.get_sandbox(call.caller, call.sandbox)))
+    return await sandbox_reply(call, call.engine.get_sandbox(call.caller, call.sandbox))
 
 
 async def get_metrics(call: Call[Nothing, MetricsQuery]) -> Reply:
@@ -79,7 +81,7 @@ async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:
             force=bool(body.force),
         )
     )
-    return Reply(200, SandboxAnswer.of(sandbox))
+    return await sandbox_reply(call, sandbox)
 
 
 async def release_sandbox(call: Call[Nothing, Nothing]) -> Reply:
@@ -91,10 +93,10 @@ async def release_sandbox(call: Call[Nothing, Nothing]) -> Reply:
 async def suspend_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """Freeze every process in it."""
     suspended = call.engine.suspend_sandbox(call.caller, call.sandbox)
-    return Reply(200, SandboxAnswer.of(await call.work.finish(suspended)))
+    return await sandbox_reply(call, await call.work.finish(suspended))
 
 
 async def resume_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """Let them go on."""
     resumed = call.engine.resume_sandbox(call.caller, call.sandbox)
-    return Reply(200, SandboxAnswer.of(await call.work.finish(resumed)))
+    return await sandbox_reply(call, await call.work.finish(resumed))
