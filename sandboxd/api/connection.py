@@ -39,6 +39,8 @@ _BODY_BYTES = 32 << 10
 _MAX_WAITING_CHUNKS = 2048
 # Of a WebSocket; while a large one is kept, so much is counted.
 MAX_MESSAGE_BYTES = 1 << 20
+# aiohttp before 3.14 counts their bytes alone, and there may be none in them.
+MAX_WAITING_MESSAGES = 1000
 # Of who sends what is no request, before the next turn: no client that works does.
 _REST_SECONDS = 0.02
 _OPTIONS: dict[str, Any] = {
@@ -76,6 +78,8 @@ class Connection(web.RequestHandler):
         self._messages_shares = messages
         self._frames: Frames | None = None
         self._room: asyncio.Task[int] | None = None
+        # What came after so many messages that no more is parsed; None: it is.
+        self._held_back: bytes | None = None
         self._turn: asyncio.Future[None] | None = None
         self._head = head.Head()
         self._body: StreamReader = EMPTY_PAYLOAD
@@ -156,11 +160,18 @@ class Connection(web.RequestHandler):
         super().set_parser(*arguments, **options)
 
     def _take_messages(self, piece: bytes) -> None:
-        """Each message is bounded; of a caller's large ones so many are taken at a time."""
+        """Each message is bounded, and how many wait; of a caller's large ones so many are taken
+        at a time."""
+        if self._held_back is not None:
+            self._held_back += piece
+            return
         super().data_received(piece)
         if self._frames is None:
             return
         self._frames.feed(piece)
+        if self._frames.waiting > MAX_WAITING_MESSAGES:
+            self._held_back = b""
+            self.pause_reading()
         if self._frames.is_large and self._room is None and self.transport is not None:
             room = self._messages_shares.take(self._uid, MAX_MESSAGE_BYTES)
             self._room = asyncio.get_running_loop().create_task(room)
@@ -177,6 +188,10 @@ class Connection(web.RequestHandler):
             self._frames.taken()
             if not self._frames.is_large:
                 self._give_room_back()
+            if self._held_back is not None and self._frames.waiting <= MAX_WAITING_MESSAGES // 2:
+                held, self._held_back = self._held_back, None
+                self.data_received(held)
+                self.resume_reading()
 
     def _give_room_back(self) -> None:
         room, self._room = self._room, None
@@ -187,7 +202,7 @@ class Connection(web.RequestHandler):
 
     def resume_reading(self, *arguments: Any, **options: Any) -> None:
         """aiohttp's, once what it has is taken: not while there is no room for more."""
-        if self._room is None or self._room.done():
+        if self._held_back is None and (self._room is None or self._room.done()):
             super().resume_reading(*arguments, **options)
 
     @property

@@ -30,6 +30,11 @@ class Frames:
         """Whether what is kept has a large message, or the beginning of one."""
         return self._message_bytes > SMALL_BYTES or self._large > 0
 
+    @property
+    def waiting(self) -> int:
+        """How many messages are complete and not taken yet."""
+        return len(self._complete)
+
     def taken(self) -> None:
         """The oldest message that is complete is kept no more."""
         if self._complete and self._complete.popleft():

@@ -9,7 +9,10 @@ import aiohttp
 import pytest
 
 from sandboxd.api import following
-from sandboxd.api.connection import MAX_MESSAGE_BYTES
+from sandboxd.api.connection import MAX_MESSAGE_BYTES, MAX_WAITING_MESSAGES
+from sandboxd.api.frames import Frames
+from sandboxd.api.head import PIECE_BYTES
+from sandboxd.model import Caller
 from tests.unit.api.harness import Served, served
 from tests.unit.api.test_follow import EXITED, begin, get
 
@@ -63,6 +66,48 @@ async def test_large_messages_of_one_caller_are_kept_in_turn(
                 await asyncio.wait_for(three.send_bytes(b"small"), 10)
             server.engine.may_write.set()
             await asyncio.wait_for(sending, 10)
+
+
+async def test_messages_without_anything_in_them_are_not_kept_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor is any lost: what is sent after them arrives once the program reads."""
+    most = 0
+    feed = Frames.feed
+
+    def counted(frames: Frames, data: bytes) -> None:
+        nonlocal most
+        feed(frames, data)
+        most = max(most, frames.waiting)
+
+    monkeypatch.setattr(Frames, "feed", counted)
+    async with served() as server:
+        execution, path = await begin(server, stdin_open=True)
+        server.engine.may_write.clear()
+        async with attach(server, path) as socket:
+            await socket.receive_json()
+            connection = socket._response.connection
+            assert connection is not None
+            assert connection.transport is not None
+            transport, empty = connection.transport, b"\x82\x80mask"
+            transport.write(empty * 200_000)
+            await socket.send_bytes(b"end")
+            await socket.send_str('{"type": "close_stdin"}')
+            await asyncio.sleep(0.5)
+            assert transport.get_write_buffer_size() > 0
+            closed, close = asyncio.Event(), server.engine.close_input
+
+            async def close_input(caller: Caller, ref: str, execution_id: str) -> None:
+                await close(caller, ref, execution_id)
+                closed.set()
+
+            monkeypatch.setattr(server.engine, "close_input", close_input)
+            server.engine.may_write.set()
+            async with asyncio.timeout(60):
+                await closed.wait()
+            assert server.engine.fed[execution.id] == b"end"
+    # And one piece.
+    assert most <= MAX_WAITING_MESSAGES + PIECE_BYTES // len(empty)
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_message_gives_its_room_back(
