@@ -68,6 +68,8 @@ while 1:
     os.close(fd); tell(len(held))
 """,
 }
+# What no resident set tells: it is found by scans, which have a fifth of a supervisor's time.
+FOUND_BY_SCANS = {"shared mapping that is let go and kept", "memfds that are mapped and closed"}
 # Terabytes that nothing is in, and room for more than any limit that is then filled.
 RESERVE = """
 import ctypes
@@ -114,7 +116,8 @@ def test_a_bomb_is_killed_as_one(daemon: Daemon, create: Create, kind: str) -> N
     assert is_oom(ran, "sandbox")
     assert ran["usage"]["oom_kills"] >= 1
     if kind != "twenty processes":
-        assert progress_mib(daemon, made) * MIB <= LIMIT + OVERSHOOT
+        overshoot = 3 * OVERSHOOT if kind in FOUND_BY_SCANS else OVERSHOOT
+        assert progress_mib(daemon, made) * MIB <= LIMIT + overshoot
     assert daemon.execute(made["id"], ["echo", "on"])["stdout"] == "on\n"
 
 
