@@ -8,11 +8,13 @@ SANDBOXD_TEST_STRICT=1 it fails it, so that a green strict run has proven everyt
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
 import inspect
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -159,6 +161,15 @@ def requires_cgroup() -> Callable[[str], None]:
             unmet(f"cgroup v2 controller {controller} (a scope's limit does not arrive)")
 
     return require
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """Lets no other test that asks for this run beside: a host with two supervisors that have a
+    bomb each is a busy one, and their precision is not what is promised."""
+    with Path(tempfile.gettempdir(), f"sandboxd-alone-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -109,6 +109,7 @@ def is_oom(ran: Any, owner: str) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_bomb_is_killed_as_one(daemon: Daemon, create: Create, kind: str) -> None:
     made = create(limits={"memory_bytes": LIMIT, "open_files": 4096})
@@ -121,6 +122,7 @@ def test_a_bomb_is_killed_as_one(daemon: Daemon, create: Create, kind: str) -> N
     assert daemon.execute(made["id"], ["echo", "on"])["stdout"] == "on\n"
 
 
+@pytest.mark.usefixtures("alone")
 def test_memory_that_is_only_reserved_does_not_count(daemon: Daemon, create: Create) -> None:
     made = create(limits={"memory_bytes": LIMIT})
     ran = daemon.execute(made["id"], python(RESERVE))

@@ -16,7 +16,7 @@ from tests.contract.test_memory import BOMBS, GROW, LIMIT, MIB, OVERSHOOT, is_oo
 from tests.harness import Daemon
 from tests.integration.supervisor import supervised, supervisor_pid
 
-pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.usefixtures("alone", "requires_root"), pytest.mark.timeout(180)]
 
 PROCESSES = 60
 # Each runs now and then, so that what was seen of it is never known to be as it was.
