@@ -50,7 +50,7 @@ from sandboxd.past import DiskPast
 from sandboxd.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget
 from sandboxd.remedies import Need, remedy
 from sandboxd.schemes.choose import Chosen, Wanted, choose
-from sandboxd.schemes.helpers import has_systemd
+from sandboxd.schemes.helpers import have_units
 from sandboxd.spawn.client import MAX_RUNTIME_PATH
 from sandboxd.store import DiskStore
 from sandboxd.systemd import notify
@@ -157,8 +157,7 @@ class _Daemon:
             cleanup.callback(self._remove_private_directories)
             cleanup.enter_context(instance.lock(self._state))
             instance_id = instance.instance_id(self._state)
-            # Root's helpers are units of their own where systemd runs, and with them all commands.
-            is_below = os.geteuid() != 0 or not has_systemd()
+            is_below = not have_units()
             bound = host.memory_bound(own=is_below)
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
             room = host.tasks_bound(own=is_below)

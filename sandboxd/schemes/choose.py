@@ -23,7 +23,7 @@ from sandboxd.model import (
     SchemeName,
 )
 from sandboxd.names import UnitNames, new_id
-from sandboxd.schemes.helpers import HelperServices, has_systemd
+from sandboxd.schemes.helpers import HelperServices, has_systemd, have_units
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.spawn.builders import Builders
@@ -219,7 +219,7 @@ async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServic
     The service's daemon has walls around it that its children must not have: without systemd's
     answer it does not start, and is started again.
     """
-    if os.geteuid() != 0 or not has_systemd():
+    if not have_units():
         return None
     helpers = HelperServices(Manager(), wanted.names, wanted.instance_id)
     try:

@@ -63,3 +63,9 @@ class HelperServices:
 def has_systemd() -> bool:
     """Whether systemd runs this host (sd_booted(3))."""
     return os.path.isdir("/run/systemd/system")
+
+
+def have_units() -> bool:
+    """Whether helpers, and with them all commands, are in units of their own: root's, where systemd
+    runs the host. Else all are below the daemon's own cgroup."""
+    return os.geteuid() == 0 and has_systemd()

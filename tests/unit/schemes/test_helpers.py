@@ -12,7 +12,7 @@ import pytest
 
 from sandboxd.errors import BusUnavailable
 from sandboxd.names import UnitNames
-from sandboxd.schemes import choose
+from sandboxd.schemes import choose, helpers
 from sandboxd.schemes.helpers import HelperServices
 from sandboxd.systemd.manager import Manager
 
@@ -82,7 +82,7 @@ async def test_only_a_private_daemon_goes_on_without_systemd_s_answer(
 ) -> None:
     manager = FakeManager()
     monkeypatch.setattr(choose, "Manager", lambda: manager)
-    monkeypatch.setattr(choose, "has_systemd", lambda: True)
+    monkeypatch.setattr(helpers, "has_systemd", lambda: True)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     wanted = choose.Wanted(
         cgroup_mode="off", names=names, instance_id=INSTANCE, runtime_directory="/run/x",
