@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandboxd.client.results import CommandFailed as CommandFailed
     from sandboxd.client.results import Entry as Entry
     from sandboxd.client.results import Output as Output
+    from sandboxd.client.results import ReadFile as ReadFile
     from sandboxd.client.results import Result as Result
     from sandboxd.client.sandbox import Sandbox as Sandbox
     from sandboxd.errors import SandboxdError as SandboxdError
@@ -32,6 +33,7 @@ _HOME = {
     "Entry": "sandboxd.client.results",
     "Handle": "sandboxd.client.handle",
     "Output": "sandboxd.client.results",
+    "ReadFile": "sandboxd.client.results",
     "Result": "sandboxd.client.results",
     "Sandbox": "sandboxd.client.sandbox",
     "SandboxdError": "sandboxd.errors",

@@ -10,10 +10,17 @@ from typing import Any
 
 from sandboxd.client import routes
 from sandboxd.client.aio_transport import AsyncTransport
-from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, RUNNING, Answer, inline_output
-from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
-from sandboxd.client.request import NO_ROOM, Patience, Request
-from sandboxd.errors import Draining, SandboxdError
+from sandboxd.client.calls import (
+    RELEASE_PAUSES_SECONDS,
+    RESTART_SECONDS,
+    RETRY_SECONDS,
+    RUNNING,
+    Answer,
+    inline_output,
+)
+from sandboxd.client.refusals import away
+from sandboxd.client.request import AWAY, NO_ROOM, Absence, Patience, Request
+from sandboxd.errors import NotFound, SandboxdError
 
 # How long a task that was cancelled may still take to kill its command.
 ABANDON_SECONDS = 5.0
@@ -75,6 +82,43 @@ class AsyncClient:
                         await self.ask(routes.kill_execution(made["sandbox_id"], made["id"], {}))
             raise
 
+    async def run_once(self, body: routes.Body, *, capacity_seconds: float | None = None) -> Answer:
+        """The finished execution of a run, with the files that `body` has read after it.
+
+        It goes on when the daemon is restarted, and so does the wait. When this is left by another
+        exception than a refusal, the sandbox, which `body` has to name, is released.
+        """
+        request = routes.run(body, None)
+        absence = Absence(request, RESTART_SECONDS)
+        try:
+            while True:
+                try:
+                    return await self.ask_patiently(request, capacity_seconds)
+                except AWAY as exc:
+                    absence.check(exc)
+                # A daemon that is not there yet tells nobody when it is.
+                await asyncio.sleep(RETRY_SECONDS)
+        except SandboxdError:
+            raise
+        except BaseException:
+            if request.was_sent:
+                with suppress(SandboxdError, OSError):
+                    async with asyncio.timeout(ABANDON_SECONDS):
+                        await self._release_soon(body["name"])
+            raise
+
+    async def _release_soon(self, name: str) -> None:
+        """Release a sandbox that may be about to be made."""
+        for pause in RELEASE_PAUSES_SECONDS:
+            try:
+                await self.ask(routes.release_sandbox(name))
+            except NotFound:
+                # Nobody tells when a name comes to be.
+                await asyncio.sleep(pause)
+            else:
+                return
+        await self.ask(routes.release_sandbox(name))
+
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
     ) -> Answer:
@@ -94,7 +138,7 @@ class AsyncClient:
         while True:
             try:
                 return await self.wait_execution(ref, execution_id)
-            except (Draining, ConnectionLost, DaemonUnreachable) as exc:
+            except AWAY as exc:
                 now = asyncio.get_running_loop().time()
                 give_up = now + RESTART_SECONDS if give_up is None else give_up
                 if now > give_up:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from sandboxd.client.file_routes import octal
 from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.errors import InvalidRequest
 
@@ -18,6 +20,8 @@ Stdin = str | bytes | Literal[True]
 # Rows and columns; True = those of DEFAULT_TERMINAL.
 Terminal = bool | tuple[int, int]
 DEFAULT_TERMINAL = (24, 80)
+# A file's content, and its permission bits where these are not to be 0644.
+NewFile = str | bytes | tuple[str | bytes, int]
 Body = dict[str, Any]
 # More is streamed: a request with it could not be sent again, and a larger one is refused.
 MAX_INLINE_BYTES = 1 << 20
@@ -99,6 +103,36 @@ def execution(
         fields["tty"] = {"rows": rows, "cols": cols}
     given_input, rest = standard_input(stdin, is_open=tty is not False)
     return {**command(cmd), **given_input, **fields}, rest
+
+
+def once(
+    execution_body: tuple[Body, bytes | None],
+    *,
+    name: str | None,
+    files: Mapping[str, NewFile] | None,
+    read_files: Sequence[str],
+    **place: Any,
+) -> Body:
+    """The body of a run in a sandbox of its own, from that of its execution. Raises InvalidRequest.
+
+    The sandbox always has a name, so that a caller who leaves before the answer can release it.
+    """
+    body, rest = execution_body
+    if rest is not None:
+        raise InvalidRequest.field(
+            "stdin", f"must be at most {MAX_INLINE_BYTES} bytes: pass more as one of `files`"
+        )
+    new = [_new_file(path, file) for path, file in (files or {}).items()]
+    name = name or f"once-{os.urandom(8).hex()}"
+    return {**body, **given(name=name, files=new or None, read_files=read_files or None, **place)}
+
+
+def _new_file(path: str, file: NewFile) -> Body:
+    content, mode = file if isinstance(file, tuple) else (file, None)
+    fields = {"path": path} if mode is None else {"path": path, "mode": octal(mode)}
+    if isinstance(content, str):
+        return {**fields, "text": content}
+    return {**fields, "base64": base64.b64encode(content).decode("ascii")}
 
 
 def first_wait(body: Mapping[str, Any], *, is_watched: bool) -> float:

@@ -10,16 +10,18 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.client import routes
-from sandboxd.client.refusals import ConnectionLost, DaemonUnreachable, away
-from sandboxd.client.request import NO_ROOM, Patience, Request
+from sandboxd.client.refusals import away
+from sandboxd.client.request import AWAY, NO_ROOM, Absence, Patience, Request
 from sandboxd.client.transport import Transport
-from sandboxd.errors import Draining, SandboxdError
+from sandboxd.errors import NotFound, SandboxdError
 
 DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
 SOCKET_VARIABLE = "SANDBOXD_SOCKET"
 # How long a restart of the daemon may take.
 RESTART_SECONDS = 60.0
 RETRY_SECONDS = 0.2
+# How often the sandbox of a run is looked for whose answer is no longer wanted.
+RELEASE_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
 RUNNING = ("PENDING", "RUNNING")
 
 Answer = dict[str, Any]
@@ -105,6 +107,40 @@ class Client:
         """The same in a new sandbox that lives as long as it; wait_seconds: None = to its end."""
         return self._start(routes.run(body, wait_seconds), capacity_seconds)
 
+    def run_once(self, body: Mapping[str, Any], *, capacity_seconds: float | None = None) -> Answer:
+        """The finished execution of a run, with the files that `body` has read after it.
+
+        It goes on when the daemon is restarted, and so does the wait. When this is left by another
+        exception than a refusal, the sandbox, which `body` has to name, is released.
+        """
+        request = routes.run(body, None)
+        absence = Absence(request, RESTART_SECONDS)
+        try:
+            while True:
+                try:
+                    return self._ask_patiently(request, capacity_seconds)
+                except AWAY as exc:
+                    absence.check(exc)
+                # A daemon that is not there yet tells nobody when it is.
+                time.sleep(RETRY_SECONDS)
+        except SandboxdError:
+            raise
+        except BaseException:
+            if request.was_sent:
+                with suppress(SandboxdError, OSError):
+                    self._release_soon(body["name"])
+            raise
+
+    def _release_soon(self, name: str) -> None:
+        """Release a sandbox that may be about to be made."""
+        for pause in RELEASE_PAUSES_SECONDS:
+            try:
+                return self.release_sandbox(name)
+            except NotFound:
+                # Nobody tells when a name comes to be.
+                time.sleep(pause)
+        return self.release_sandbox(name)
+
     def get_execution(self, ref: str, execution_id: str) -> Answer:
         """One execution as it is now."""
         return self._ask(routes.get_execution(ref, execution_id))
@@ -128,7 +164,7 @@ class Client:
         while True:
             try:
                 return self.wait_execution(ref, execution_id)
-            except (Draining, ConnectionLost, DaemonUnreachable) as exc:
+            except AWAY as exc:
                 now = time.monotonic()
                 give_up = now + RESTART_SECONDS if give_up is None else give_up
                 if now > give_up:

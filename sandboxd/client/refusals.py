@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from sandboxd import errors
@@ -118,11 +118,17 @@ def refusal(status: int, body: bytes, retry_after: str | None = None) -> Sandbox
         return ServerTooOld(
             f"{message}: this sandboxd is too old for it", hint=_UPGRADE, details=details
         )
+    return of_code(code, message, hint, details)
+
+
+def of_code(
+    code: str, message: str, hint: str | None = None, details: Mapping[str, Any] | None = None
+) -> SandboxdError:
+    """The error of this code; UnknownRefusal for one that this client does not know."""
     kind = _BY_CODE.get(code)
     if kind is None:
-        details["code"] = code
-        kind = UnknownRefusal
-    return kind(message, hint=hint, details=details)
+        return UnknownRefusal(message, hint=hint, details={**(details or {}), "code": code})
+    return kind(message, hint=hint, details=dict(details or {}))
 
 
 def _with_codes(kind: type[SandboxdError]) -> Iterator[type[SandboxdError]]:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import base64
 import codecs
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from sandboxd.client.exit_status import exit_status
 from sandboxd.client.file_routes import native_path
+from sandboxd.client.refusals import of_code
 from sandboxd.errors import SandboxdError
 from sandboxd.model import Usage
 
@@ -28,11 +30,48 @@ _SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class ReadFile:
+    """A file as it was after a run. mode: permission bits. error: why it could not be read; then
+    `data` and `text` raise it."""
+
+    path: str
+    mode: int | None
+    error: SandboxdError | None
+    content: bytes
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+        if self.error is not None:
+            raise self.error
+        return self.content
+
+    @property
+    def text(self) -> str:
+        """The same as text; what is not UTF-8 is replaced."""
+        return self.data.decode("utf-8", "replace")
+
+    def __repr__(self) -> str:
+        how = f"{len(self.content)} bytes" if self.error is None else self.error.code
+        return f"<{type(self).__name__} {self.path} {how}>"
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> ReadFile:
+        """From an answer."""
+        if (error := answer["error"]) is not None:
+            return cls(answer["path"], None, of_code(error["code"], error["message"]), b"")
+        encoded = answer["base64"]
+        content = answer["text"].encode() if encoded is None else base64.b64decode(encoded)
+        return cls(answer["path"], int(answer["mode"], 8), None, content)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """A finished execution. `raw` is the answer that it was made from, as API.md has it.
 
     exit_code: None unless it ended by itself. signal: the one that ended it. error_code and
-    limit_owner: which limit ended it and whose it was, else None.
+    limit_owner: which limit ended it and whose it was, else None. files: by the paths that `once`
+    was given as `read_files`.
     """
 
     id: str
@@ -46,6 +85,7 @@ class Result:
     stderr_bytes: bytes
     usage: Usage
     raw: Mapping[str, Any]
+    files: Mapping[str, ReadFile] = field(default_factory=dict)
 
     @property
     def stdout(self) -> str:
@@ -86,9 +126,12 @@ class Result:
             raise CommandFailed(self)
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any], stdout: bytes, stderr: bytes) -> Result:
-        """From an answer and all of its output."""
-        known = {field.name for field in fields(Usage)}
+    def of(
+        cls, answer: Mapping[str, Any], stdout: bytes, stderr: bytes, read_files: Sequence[str] = ()
+    ) -> Result:
+        """From an answer and all of its output. read_files: the paths of the answer's files."""
+        known = {one.name for one in fields(Usage)}
+        files = [ReadFile.of(file) for file in answer.get("files", ())]
         usage = {name: value for name, value in answer["usage"].items() if name in known}
         return cls(
             id=answer["id"],
@@ -102,6 +145,7 @@ class Result:
             stderr_bytes=stderr,
             usage=Usage(**usage),
             raw=answer,
+            files=dict(zip(read_files, files, strict=True)),
         )
 
 

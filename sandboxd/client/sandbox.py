@@ -64,6 +64,58 @@ class Sandbox:
         return cls(client, client.create_sandbox(body, capacity_seconds=wait_for_capacity))
 
     @classmethod
+    def once(
+        cls,
+        cmd: str | Sequence[str],
+        *,
+        files: Mapping[str, bodies.NewFile] | None = None,
+        read_files: Sequence[str] = (),
+        name: str | None = None,
+        limits: bodies.Limits | None = None,
+        require: Sequence[str] | None = None,
+        require_by: Literal["any", "kernel"] | None = None,
+        isolation: bodies.Isolation | None = None,
+        network: bodies.Network | None = None,
+        rootfs: str | None = None,
+        binds: Sequence[bodies.Bind] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: str | bytes | None = None,
+        timeout: bodies.Quantity | None = None,
+        merge_output: bool = False,
+        kill_grace: bodies.Quantity | None = None,
+        wait_for_capacity: float | None = None,
+        check: bool = False,
+        socket: str | None = None,
+    ) -> Result:
+        """Run one command in a sandbox of its own, which is released at its end; one request.
+
+        files: by path, what is written before; (content, permission bits) where these are not to
+        be 0644. read_files: paths that the result's `files` has after the end, whatever that was;
+        4 MiB together. stdin: at most 1 MiB. timeout: of the command. The rest is as in `create`
+        and `run`.
+        """
+        execution = bodies.execution(
+            cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
+            merge_output=merge_output, kill_grace=kill_grace,
+        )  # fmt: skip
+        body = bodies.once(
+            execution, name=name, files=files, read_files=read_files, require=require,
+            require_by=require_by, isolation=isolation, network=network, rootfs=rootfs,
+            binds=binds, metadata=metadata,
+        )  # fmt: skip
+        client = Client(socket_path(socket))
+        answer = client.run_once(body, capacity_seconds=wait_for_capacity)
+        stdout, stderr = (
+            b"".join(client.all_output(answer, stream)) for stream in ("stdout", "stderr")
+        )
+        result = Result.of(answer, stdout, stderr, read_files)
+        if check:
+            result.check()
+        return result
+
+    @classmethod
     def connect(cls, ref: str, *, socket: str | None = None) -> Self:
         """The sandbox of this id or name. Raises SandboxNotFound."""
         client = Client(socket_path(socket))

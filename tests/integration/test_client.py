@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from sandboxd.client import (
     CommandFailed,
     DaemonUnreachable,
     Output,
+    Result,
     Sandbox,
 )
+from sandboxd.client.bodies import NewFile
 from sandboxd.errors import (
     CapacityExceeded,
     ExecutionFinished,
@@ -31,6 +34,7 @@ from sandboxd.errors import (
     InvalidRequest,
     NameInUse,
     SandboxNotFound,
+    SandboxReleased,
 )
 from tests.harness import Daemon, running_daemon
 
@@ -390,6 +394,98 @@ async def test_a_cancelled_task_kills_its_command(daemon: Daemon) -> None:
         [execution] = await sandbox.executions()
         ended = await execution.wait(30)
         assert (ended.status, ended.error_code) == ("KILLED", "KILLED_BY_CALLER")
+
+
+FILES: dict[str, NewFile] = {
+    "bin/job": ("#!/bin/sh\nwc -c < in; cat /tmp/x; printf '\\377' > raw", 0o755),
+    "in": b"\0\xff" * 4,
+    "/tmp/x": "grüße\n",
+}
+READ = ["./out.txt", "raw", "none"]
+
+
+def check_once(result: Result) -> None:
+    assert (result.returncode, result.stderr) == (0, "")
+    assert list(result.files) == READ
+    out, raw, none = result.files.values()
+    assert (out.text, out.mode, out.error) == ("8\ngrüße\n", 0o644, None)
+    assert (raw.data, raw.text) == (b"\xff", "\ufffd")
+    assert isinstance(none.error, FileMissing)
+    with pytest.raises(FileMissing):
+        _ = none.data
+
+
+def test_one_request_with_files_in_and_out(daemon: Daemon) -> None:
+    result = Sandbox.once(
+        "bin/job > out.txt", files=FILES, read_files=READ, metadata={"of": "once"},
+        limits={"memory_bytes": "256M"}, socket=daemon.socket,
+    )  # fmt: skip
+    check_once(result)
+    assert states(daemon, result.sandbox_id) == "released"
+    info = daemon.ok("GET", f"/v1/sandboxes/{result.sandbox_id}")
+    assert info["metadata"] == {"of": "once"}
+    plain = Sandbox.once(["cat"], stdin="in", name="plain", socket=daemon.socket)
+    assert (plain.stdout, dict(plain.files)) == ("in", {})
+    whole = Sandbox.once(["head", "-c", "3000000", "/dev/zero"], socket=daemon.socket)
+    assert len(whole.stdout_bytes) == 3_000_000
+    with pytest.raises(CommandFailed) as failed:
+        Sandbox.once("echo kept > f; exit 3", read_files=["f"], check=True, socket=daemon.socket)
+    assert failed.value.result.files["f"].text == "kept\n"
+    with pytest.raises(InvalidRequest, match="stdin"):
+        Sandbox.once("cat", stdin=LARGE, socket=daemon.socket)
+    with pytest.raises(ExecutionNotStarted):
+        Sandbox.once(["no-such-program"], socket=daemon.socket)
+
+
+async def test_one_request_with_files_for_asyncio(daemon: Daemon) -> None:
+    check_once(
+        await AsyncSandbox.once(
+            "bin/job > out.txt", files=FILES, read_files=READ, socket=daemon.socket
+        )
+    )
+
+
+def test_one_request_whose_answer_was_lost_is_done_once(daemon: Daemon, tmp_path: Path) -> None:
+    with losing_first_post(daemon.socket, tmp_path) as path:
+        result = Sandbox.once(
+            "echo x > f", read_files=["f"], metadata={"of": "lost"}, socket=path
+        )  # fmt: skip
+    assert result.files["f"].text == "x\n"
+    found = Sandbox.list(metadata={"of": "lost"}, socket=daemon.socket)
+    assert [one.id for one in found] == [result.sandbox_id]
+
+
+async def test_a_cancelled_task_releases_the_sandbox_of_its_one_request(daemon: Daemon) -> None:
+    of = {"of": "cancelled"}
+    task = asyncio.create_task(
+        AsyncSandbox.once("sleep 1000", read_files=["f"], metadata=of, socket=daemon.socket)
+    )
+    found: list[AsyncSandbox] = []
+    while not found or not await found[0].executions():
+        assert not task.done()
+        found = await AsyncSandbox.list(metadata=of, socket=daemon.socket)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert states(daemon, found[0].id) == "released"
+
+
+@pytest.mark.parametrize("way", ["stop", "kill"])
+def test_one_request_goes_on_over_a_restart_of_the_daemon(way: str) -> None:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon, ThreadPoolExecutor(1) as pool:
+        wait = "while ! test -e go; do sleep 0.05; done; cat go"
+        once = pool.submit(Sandbox.once, wait, read_files=["go"], socket=daemon.socket)
+        while not daemon.ok("GET", "/v1/executions")["executions"]:
+            assert not once.done()
+        daemon.stop() if way == "stop" else daemon.kill()
+        daemon.start()
+        [sandbox] = Sandbox.list(state="ready", socket=daemon.socket)
+        sandbox.files.write("go", "gone on\n")
+        result = once.result(60)
+        assert result.stdout == "gone on\n"
+        # The next daemon does not know what was to be read.
+        assert isinstance(result.files["go"].error, SandboxReleased)
+        assert states(daemon, sandbox.id) == "released"
 
 
 def test_both_clients_have_the_same_methods() -> None:
