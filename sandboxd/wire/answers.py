@@ -147,22 +147,12 @@ class Inline:
     is_cut: bool
 
     @classmethod
-    def of(cls, data: bytes, summary: OutputSummary) -> Inline:
+    def steps(cls, data: bytes, summary: OutputSummary) -> Generator[None, None, Inline]:
         """From the first bytes of a stream: at most INLINE_BYTES of them, cut between characters.
 
-        data: what is there, INLINE_BYTES + 1 bytes or fewer.
+        data: INLINE_BYTES + 1 bytes of the stream, or all of a shorter one. Made in steps, for a
+        caller with other things to do in between; the generator returns what was made.
         """
-        steps = cls.steps(data, summary)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                made: Inline = done.value
-                return made
-
-    @classmethod
-    def steps(cls, data: bytes, summary: OutputSummary) -> Generator[None, None, Inline]:
-        """The same in steps, for who has other things to do in between."""
         size = max(len(data), summary.size_bytes)
         kept = memoryview(data)[:INLINE_BYTES]
         is_cut = size > len(kept)

@@ -108,9 +108,19 @@ def test_a_run_splits_its_limits_and_loses_none() -> None:
     assert "disk_bytes" in sandbox
 
 
+def inline_of(data: bytes, summary: OutputSummary) -> Inline:
+    steps = Inline.steps(data, summary)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: Inline = done.value
+            return made
+
+
 @given(st.binary(max_size=64), st.booleans())
 def test_inline_output_loses_no_byte(data: bytes, truncated: bool) -> None:
-    inline = Inline.of(data, OutputSummary(len(data), truncated))
+    inline = inline_of(data, OutputSummary(len(data), truncated))
     answer = {"stdout": inline.text, "stdout_base64": inline.base64}
     assert inline_output(answer, "stdout") == data
     assert not inline.is_cut
@@ -122,7 +132,7 @@ def test_inline_output_loses_no_byte(data: bytes, truncated: bool) -> None:
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
 def test_the_cut_lies_between_characters(character: str, offset: int) -> None:
     whole = b"x" * offset + character.encode() * (INLINE_BYTES + 8)
-    inline = Inline.of(whole[: INLINE_BYTES + 1], OutputSummary(len(whole)))
+    inline = inline_of(whole[: INLINE_BYTES + 1], OutputSummary(len(whole)))
     assert inline.base64 is None
     assert inline.is_cut
     assert inline.size_bytes == len(whole)
@@ -132,13 +142,13 @@ def test_the_cut_lies_between_characters(character: str, offset: int) -> None:
 
 def test_bytes_that_are_no_text_are_cut_at_the_bound() -> None:
     whole = b"\xff" * (INLINE_BYTES + 1)
-    inline = Inline.of(whole, OutputSummary())
+    inline = inline_of(whole, OutputSummary())
     assert base64.b64decode(inline.base64 or "") == whole[:INLINE_BYTES]
     assert inline.size_bytes == INLINE_BYTES + 1
 
 
 def test_a_running_executions_size_is_at_least_what_is_there() -> None:
-    assert Inline.of(b"abc", OutputSummary()).size_bytes == 3
+    assert inline_of(b"abc", OutputSummary()).size_bytes == 3
 
 
 @pytest.mark.parametrize(
