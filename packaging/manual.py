@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandboxd import config, errors
+from sandboxd import errors
 from sandboxd.api.responses import status_of
 from sandboxd.api.routes import Access, AnyRoute
 from sandboxd.api.table import ROUTES
 from sandboxd.ctl.reference.describe import of_parser
 from sandboxd.ctl.reference.roff import literal, page, paragraphs, terms, text
+from sandboxd.daemon import config
 
 SETTINGS = Path(__file__).with_name("sandboxd.toml")
 _HEADING = "## "

@@ -8,6 +8,6 @@ import sys
 
 sys.path.append(__file__.rsplit("/", 2)[0])
 
-from sandboxd.daemon import main
+from sandboxd.daemon.main import main
 
 main()

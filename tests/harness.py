@@ -119,7 +119,7 @@ class Daemon:
             }  # fmt: skip
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
-                    [*prefix, sys.executable, "-m", "sandboxd.daemon", "--socket", self.socket,
+                    [*prefix, sys.executable, "-m", "sandboxd", "--socket", self.socket,
                      "--state-dir", str(self.state), "--runtime-dir", str(self.runtime),
                      *arguments],
                     env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -200,7 +200,7 @@ class Daemon:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **self.environment}
         with self.log.open("ab") as log:
             subprocess.run(
-                [sys.executable, "-m", "sandboxd.daemon", "--stop-all",
+                [sys.executable, "-m", "sandboxd", "--stop-all",
                  "--state-dir", str(self.state), "--runtime-dir", str(self.runtime)],
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 check=True, timeout=STOP_SECONDS,

@@ -26,9 +26,9 @@ from sandboxd.api.hangup import ending_with_client
 from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import error_body
 from sandboxd.api.routes import Call
+from sandboxd.core.model import TerminalSize
 from sandboxd.engine.requests import Progress
 from sandboxd.errors import Draining, InvalidRequest, SandboxdError
-from sandboxd.model import TerminalSize
 from sandboxd.wire.answers import ExecutionAnswer
 from sandboxd.wire.queries import AttachQuery
 from sandboxd.wire.requests import AttachOrder, Nothing

@@ -11,8 +11,8 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from sandboxd.api.shares import Share
+from sandboxd.core.quantity import format_bytes
 from sandboxd.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
-from sandboxd.quantity import format_bytes
 from sandboxd.wire.meant import meant
 from sandboxd.wire.requests import Request
 

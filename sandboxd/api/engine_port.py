@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
+from sandboxd.core.entries import NO_FILES, Batch, ReadFile
+from sandboxd.core.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
 from sandboxd.engine.events import Events
 from sandboxd.engine.history import Told
 from sandboxd.engine.life import Counters
+from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.requests import (
     ExecutionRequest,
     HostReport,
@@ -18,9 +21,6 @@ from sandboxd.engine.requests import (
     SandboxReport,
     SandboxRequest,
 )
-from sandboxd.entries import NO_FILES, Batch, ReadFile
-from sandboxd.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
-from sandboxd.ports.files import SandboxFiles
 
 Stream = Literal["stdout", "stderr"]
 

@@ -12,9 +12,9 @@ from aiohttp import web
 from pydantic_core import to_json
 
 from sandboxd.api.routes import Call
+from sandboxd.core.names import is_id
 from sandboxd.engine.events import Channel, Event
 from sandboxd.errors import Draining, InvalidRequest
-from sandboxd.names import is_id
 from sandboxd.wire.host import EventAnswer
 from sandboxd.wire.requests import Nothing
 

@@ -10,9 +10,9 @@ from sandboxd.api.inlining import execution_reply
 from sandboxd.api.pages import page_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.core.model import Execution
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.errors import Draining
-from sandboxd.model import Execution
 from sandboxd.wire.answers import ExecutionAnswer
 from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
 from sandboxd.wire.requests import KillExecution, Nothing, Run, StartExecution

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.api.sending import asked_range, received_pieces, send_pieces
-from sandboxd.entries import (
+from sandboxd.core.entries import (
     MAX_LISTED_BYTES,
     MAX_PATH_BYTES,
     Entry,
@@ -21,8 +21,13 @@ from sandboxd.entries import (
     clean_path,
     shown,
 )
+from sandboxd.engine.ports.files import (
+    MAX_READER_BYTES,
+    MAX_WRITER_BYTES,
+    ArchiveReader,
+    FileReader,
+)
 from sandboxd.errors import FileConflict, InvalidRequest, SandboxdError
-from sandboxd.ports.files import MAX_READER_BYTES, MAX_WRITER_BYTES, ArchiveReader, FileReader
 from sandboxd.wire.files import ChangeQuery, EntryAnswer, ListQuery, WriteQuery
 from sandboxd.wire.requests import Nothing
 

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from sandboxd.api.engine_port import Engine, Stream
 from sandboxd.api.routes import Call
+from sandboxd.core.model import Execution
 from sandboxd.errors import RangeNotSatisfiable, SandboxdError
-from sandboxd.model import Execution
 
 logger = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10

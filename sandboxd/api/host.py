@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.core.levels import Offer
+from sandboxd.core.model import EnforcedBy
 from sandboxd.engine.requests import HostReport
 from sandboxd.errors import Draining
-from sandboxd.levels import Offer
-from sandboxd.model import EnforcedBy
 from sandboxd.wire.answers import LimitsAnswer, enforcement_answer
 from sandboxd.wire.host import (
     CapacityAnswer,

@@ -17,8 +17,8 @@ from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.api.shares import SMALL_BYTES
-from sandboxd.entries import ReadFile
-from sandboxd.model import Execution
+from sandboxd.core.entries import ReadFile
+from sandboxd.core.model import Execution
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, Inline
 from sandboxd.wire.files import ReadFileAnswer
 

@@ -14,7 +14,7 @@ from sandboxd import __version__, errors
 from sandboxd.api import examples, replays
 from sandboxd.api.responses import status_of
 from sandboxd.api.routes import Access, AnyRoute
-from sandboxd.names import ID_PATTERN, NAME_PATTERN
+from sandboxd.core.names import ID_PATTERN, NAME_PATTERN
 from sandboxd.wire.host import ErrorAnswer
 from sandboxd.wire.requests import Nothing
 

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 
 from sandboxd.api.responses import Reply
 from sandboxd.api.shares import Share
+from sandboxd.core.model import Execution, Sandbox
 from sandboxd.errors import InvalidRequest
-from sandboxd.model import Execution, Sandbox
 
 T = TypeVar("T", Sandbox, Execution)
 PAGE_BYTES = 1 << 20

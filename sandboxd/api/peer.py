@@ -8,7 +8,7 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sandboxd.model import Caller
+from sandboxd.core.model import Caller
 
 # asm-generic/socket.h, Linux 4.13; the socket module has no name for it.
 _SO_PEERGROUPS = 59

@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.core.model import Execution, Sandbox
 from sandboxd.engine.retention import argument_bytes, sandbox_bytes
-from sandboxd.model import Execution, Sandbox
 from sandboxd.wire.answers import SandboxAnswer
 
 # Of memory for a character: at most six bytes of JSON, and what that is made from.

@@ -23,9 +23,9 @@ from sandboxd import errors
 from sandboxd.api.responses import Sent, send_error
 from sandboxd.api.shares import SMALL_BYTES, Share
 from sandboxd.api.work import Work
+from sandboxd.core.model import Caller
+from sandboxd.engine.ports.store import KeptKey
 from sandboxd.engine.requests import Origin
-from sandboxd.model import Caller
-from sandboxd.ports.store import KeptKey
 
 logger = logging.getLogger(__name__)
 HEADER = "Idempotency-Key"

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from sandboxd import errors
 from sandboxd.api.sending import send_pieces
 from sandboxd.api.shares import SMALL_BYTES
-from sandboxd.names import new_id
+from sandboxd.core.names import new_id
 
 logger = logging.getLogger(__name__)
 

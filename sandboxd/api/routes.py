@@ -18,11 +18,11 @@ from sandboxd.api.responses import Reply
 from sandboxd.api.seen import Seen
 from sandboxd.api.shares import Share
 from sandboxd.api.work import Work
+from sandboxd.core.entries import clean_path
+from sandboxd.core.model import Caller
+from sandboxd.core.names import is_id, is_name
 from sandboxd.engine.requests import Origin
-from sandboxd.entries import clean_path
 from sandboxd.errors import ExecutionNotFound, SandboxdError, SandboxNotFound
-from sandboxd.model import Caller
-from sandboxd.names import is_id, is_name
 from sandboxd.wire.requests import Request
 
 B = TypeVar("B", bound=Request)

@@ -7,8 +7,8 @@ from sandboxd.api.pages import page_reply
 from sandboxd.api.records import sandbox_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.core.model import LimitChanges
 from sandboxd.engine.requests import SandboxRequest
-from sandboxd.model import LimitChanges
 from sandboxd.wire.answers import SandboxAnswer
 from sandboxd.wire.metrics import MetricsAnswer
 from sandboxd.wire.queries import MetricsQuery, SandboxesQuery

@@ -24,6 +24,9 @@ from sandboxd.api.seen import Seen
 from sandboxd.api.shares import SMALL_BYTES, Share, Shares
 from sandboxd.api.table import ROUTES
 from sandboxd.api.work import Work
+from sandboxd.core.logs import ASKED, Asked, about
+from sandboxd.core.model import Caller
+from sandboxd.core.names import new_id
 from sandboxd.engine.requests import Origin
 from sandboxd.errors import (
     AccessDenied,
@@ -33,9 +36,6 @@ from sandboxd.errors import (
     RouteNotFound,
     SandboxdError,
 )
-from sandboxd.logs import ASKED, Asked, about
-from sandboxd.model import Caller
-from sandboxd.names import new_id
 from sandboxd.wire.requests import NOTHING
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sandboxd.cgroup.counters import ROOT, read_number, read_text
-from sandboxd.remedies import Place
+from sandboxd.core.remedies import Place
 
 # include/uapi/linux/magic.h
 _CGROUP2_SUPER_MAGIC = 0x63677270

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from sandboxd.cgroup import counters
-from sandboxd.model import Pressure, SandboxUsage
+from sandboxd.core.model import Pressure, SandboxUsage
 
 _RESOURCES = ("cpu", "memory", "io")
 

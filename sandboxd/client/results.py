@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 from sandboxd.client.exit_status import exit_status
 from sandboxd.client.file_routes import native_path
 from sandboxd.client.refusals import of_code
+from sandboxd.core.model import Usage
 from sandboxd.errors import SandboxdError
-from sandboxd.model import Usage
 
 
 class Output(NamedTuple):

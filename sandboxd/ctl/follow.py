@@ -13,6 +13,7 @@ from typing import Any
 from sandboxd.client.calls import RUNNING, Answer, Client
 from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.client.tail import AWAY
+from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl import exits, files, streams, verdict
 from sandboxd.ctl.ending import GRACE_SECONDS, Ending
 from sandboxd.ctl.exits import say
@@ -22,7 +23,6 @@ from sandboxd.ctl.printer import Printer
 from sandboxd.ctl.show import print_json
 from sandboxd.ctl.waiting import waiting
 from sandboxd.errors import InvalidRequest, QuotaExceeded
-from sandboxd.quantity import parse_seconds
 
 # After the grace, or still not: what ended it is the signal to us.
 _KILLED = ("KILLED", *RUNNING)

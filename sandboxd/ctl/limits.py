@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
+from sandboxd.core.quantity import parse_bytes, parse_cpus, parse_seconds
 
 
 def count(text: str) -> int:

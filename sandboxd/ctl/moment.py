@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sandboxd.quantity import parse_seconds
+from sandboxd.core.quantity import parse_seconds
 
 _TIME, _AGO = "such as 2026-01-02T03:04:05Z", "how long ago, such as 2h"
 FORMS = f"{_TIME}, or {_AGO}"

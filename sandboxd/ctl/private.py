@@ -37,7 +37,7 @@ _MAX_LOG_BYTES = 64 << 10
 # What a daemon's runtime directory may measure, for the sockets below it to fit sun_path (unix(7)).
 _MAX_DIRECTORY_BYTES = 60
 # Without the current directory among the places that modules come from.
-_DAEMON = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "sandboxd.daemon"]
+_DAEMON = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "sandboxd"]
 _NOT_INHERITED = (
     SOCKET_VARIABLE, "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC",
 )  # fmt: skip

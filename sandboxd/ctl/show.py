@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sandboxd.quantity import format_bytes
+from sandboxd.core.quantity import format_bytes
 
 # A line, or a table's header and rows.
 Part = str | Sequence[Sequence[str]]

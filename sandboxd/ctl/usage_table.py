@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sandboxd.client.calls import Answer
+from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.samples import Sample
 from sandboxd.ctl.show import age, command_line
 from sandboxd.ctl.verdict import verdict
-from sandboxd.quantity import format_bytes
 
 _BAR_CELLS = 10
 _COLUMNS = (

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandboxd.client.calls import RUNNING
+from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.show import limit_value, number_of, printable, table
-from sandboxd.quantity import format_bytes
 
 Execution = Mapping[str, Any]
 _OUTPUT = "SANDBOX_OUTPUT_LIMIT_EXCEEDED"

@@ -7,12 +7,7 @@ import logging
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-from sandboxd.engine.context import Context
-from sandboxd.engine.executions import Executions
-from sandboxd.engine.registry import LiveExecution, LiveSandbox
-from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.errors import SandboxdError
-from sandboxd.model import (
+from sandboxd.core.model import (
     ErrorCode,
     Execution,
     ExecutionStatus,
@@ -20,7 +15,12 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
 )
-from sandboxd.ports.launch import Shim
+from sandboxd.engine.context import Context
+from sandboxd.engine.executions import Executions
+from sandboxd.engine.ports.launch import Shim
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.sandboxes import Sandboxes
+from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 10.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from sandboxd.ports.host import Clock
+from sandboxd.engine.ports.host import Clock
 
 WINDOW_SECONDS = 30.0
 MOST_LINES = 2000

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from sandboxd.entries import NewFile, ReadFile
+from sandboxd.core.entries import NewFile, ReadFile
+from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.errors import RequestTooLarge, SandboxdError, SandboxReleased
-from sandboxd.ports.files import SandboxFiles
 
 # All files of one answer together, which is in memory whole.
 MAX_READ_BYTES = 4 << 20

@@ -9,17 +9,17 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.binds import BindPolicy
+from sandboxd.core.binds import BindPolicy
+from sandboxd.core.levels import Offers
+from sandboxd.core.model import Enforcement, Limits
+from sandboxd.core.policy import LimitPolicy
 from sandboxd.engine.life import Life
+from sandboxd.engine.ports.host import Clock, Uids
+from sandboxd.engine.ports.launch import Launcher
+from sandboxd.engine.ports.scheme import Roots, Scheme
+from sandboxd.engine.ports.store import PastStore, Store
+from sandboxd.engine.ports.workspaces import Workspaces
 from sandboxd.engine.registry import Registry
-from sandboxd.levels import Offers
-from sandboxd.model import Enforcement, Limits
-from sandboxd.policy import LimitPolicy
-from sandboxd.ports.host import Clock, Uids
-from sandboxd.ports.launch import Launcher
-from sandboxd.ports.scheme import Roots, Scheme
-from sandboxd.ports.store import PastStore, Store
-from sandboxd.ports.workspaces import Workspaces
 
 _log = logging.getLogger(__name__)
 

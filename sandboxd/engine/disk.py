@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
+from sandboxd.core.model import ErrorCode, LimitOwner, Outcome, Sandbox
 from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import DiskQuotaExceeded, SandboxdError
-from sandboxd.model import ErrorCode, LimitOwner, Outcome, Sandbox
 
 _log = logging.getLogger(__name__)
 DISK_PERIOD_SECONDS = 0.25

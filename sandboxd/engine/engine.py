@@ -9,6 +9,19 @@ from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 
+from sandboxd.core.entries import NO_FILES, Batch, ReadFile
+from sandboxd.core.logs import asking
+from sandboxd.core.model import (
+    Caller,
+    ErrorCode,
+    Execution,
+    LimitChanges,
+    OutputSummary,
+    Sandbox,
+    SandboxUsage,
+    TerminalSize,
+)
+from sandboxd.core.outcome import with_ended
 from sandboxd.engine import batch, inputs
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
@@ -19,6 +32,7 @@ from sandboxd.engine.file_uses import FileUses
 from sandboxd.engine.history import Told
 from sandboxd.engine.life import Counters
 from sandboxd.engine.looks import Looks
+from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import (
     ExecutionRequest,
@@ -30,21 +44,7 @@ from sandboxd.engine.requests import (
 )
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
-from sandboxd.entries import NO_FILES, Batch, ReadFile
 from sandboxd.errors import OperationTimedOut
-from sandboxd.logs import asking
-from sandboxd.model import (
-    Caller,
-    ErrorCode,
-    Execution,
-    LimitChanges,
-    OutputSummary,
-    Sandbox,
-    SandboxUsage,
-    TerminalSize,
-)
-from sandboxd.outcome import with_ended
-from sandboxd.ports.files import SandboxFiles
 
 _log = logging.getLogger(__name__)
 

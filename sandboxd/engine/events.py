@@ -8,8 +8,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import datetime
 
-from sandboxd.model import Caller, ErrorCode, EventType, ExecutionStatus, SandboxState
-from sandboxd.names import new_id
+from sandboxd.core.model import Caller, ErrorCode, EventType, ExecutionStatus, SandboxState
+from sandboxd.core.names import new_id
 
 KEPT_EVENTS = 4096
 MAX_OWNERS = 1024

@@ -12,8 +12,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from sandboxd.core.levels import HOME_INSIDE
+from sandboxd.core.model import (
+    EnforcedBy,
+    ErrorCode,
+    Execution,
+    ExecutionStatus,
+    Outcome,
+    OutputSummary,
+    Sandbox,
+    SandboxState,
+)
+from sandboxd.core.names import new_id
+from sandboxd.core.outcome import Facts, decide, killed, lost, timed_out, usage
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import name_full_disk
+from sandboxd.engine.ports.launch import LaunchRequest, Shim
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest
 from sandboxd.engine.retention import argument_bytes
@@ -24,20 +38,6 @@ from sandboxd.errors import (
     SandboxReleased,
     SandboxSuspended,
 )
-from sandboxd.levels import HOME_INSIDE
-from sandboxd.model import (
-    EnforcedBy,
-    ErrorCode,
-    Execution,
-    ExecutionStatus,
-    Outcome,
-    OutputSummary,
-    Sandbox,
-    SandboxState,
-)
-from sandboxd.names import new_id
-from sandboxd.outcome import Facts, decide, killed, lost, timed_out, usage
-from sandboxd.ports.launch import LaunchRequest, Shim
 
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 2.0

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from sandboxd.core.model import Caller
 from sandboxd.engine.context import Context
+from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import DiskQuotaExceeded, HostDiskFull, QuotaExceeded, SandboxReleased
-from sandboxd.model import Caller
-from sandboxd.ports.files import SandboxFiles
 
 # Root is bounded by the sum alone, so that no other caller can keep it out.
 _MAX_OF_SANDBOX = 64

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sandboxd.model import Caller, Execution, SandboxUsage, Usage
-from sandboxd.ports.host import Clock
-from sandboxd.sums import GAINS, Counted, Interval, Past, Period, Sums
+from sandboxd.core.model import Caller, Execution, SandboxUsage, Usage
+from sandboxd.core.sums import GAINS, Counted, Interval, Past, Period, Sums
+from sandboxd.engine.ports.host import Clock
 
 INTERVAL_SECONDS = 60.0
 KEPT_INTERVALS = 1440

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from sandboxd.core.model import TerminalSize
 from sandboxd.engine.executions import wait_finished
+from sandboxd.engine.ports.launch import Input, Shim
 from sandboxd.engine.registry import LiveExecution
 from sandboxd.engine.requests import Progress
 from sandboxd.errors import ExecutionFinished, InvalidRequest, StdinClosed
-from sandboxd.model import TerminalSize
-from sandboxd.ports.launch import Input, Shim
 
 # How long after its input broke an execution may take to be known as ended.
 _END_SECONDS = 1.0

@@ -10,12 +10,12 @@ import logging
 import shlex
 from dataclasses import dataclass, field
 
+from sandboxd.core.logs import about, asking, one_line
+from sandboxd.core.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
 from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS, Allowance, Told
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.history import History
-from sandboxd.logs import about, asking, one_line
-from sandboxd.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
-from sandboxd.ports.host import Clock
+from sandboxd.engine.ports.host import Clock
 
 _log = logging.getLogger(__name__)
 _MAX_LOGGED_CHARACTERS = 4096

@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from sandboxd.core.model import Execution, SandboxUsage
 from sandboxd.engine.context import Context
 from sandboxd.engine.history import History
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import SandboxdError
-from sandboxd.model import Execution, SandboxUsage
 
 _log = logging.getLogger(__name__)
 LOOK_SECONDS = 20.0

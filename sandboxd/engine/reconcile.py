@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from sandboxd.core.model import ErrorCode, SandboxState
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.model import ErrorCode, SandboxState
 
 PERIOD_SECONDS = 2.0
 _IN_USE = (SandboxState.READY, SandboxState.SUSPENDED)

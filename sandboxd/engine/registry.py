@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sandboxd.core.entries import ReadFile
+from sandboxd.core.model import Caller, Command, ErrorCode, Execution, Sandbox, SandboxState
+from sandboxd.core.policy import Budget, CallerQuota, TaskBudget, TerminalBudget
+from sandboxd.engine.ports.host import Clock
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.engine.retention import argument_bytes, sandbox_bytes
-from sandboxd.entries import ReadFile
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
-from sandboxd.model import Caller, Command, ErrorCode, Execution, Sandbox, SandboxState
-from sandboxd.policy import Budget, CallerQuota, TaskBudget, TerminalBudget
-from sandboxd.ports.host import Clock
-from sandboxd.ports.launch import Shim
 
 _OVER = (SandboxState.RELEASED, SandboxState.FAILED)
 

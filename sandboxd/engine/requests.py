@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sandboxd.levels import Offers
-from sandboxd.model import (
+from sandboxd.core.levels import Offers
+from sandboxd.core.model import (
     Bind,
     Command,
     EnforcedBy,

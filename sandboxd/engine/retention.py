@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from sandboxd.core.model import Command, Sandbox
 from sandboxd.engine.requests import SandboxRequest
-from sandboxd.model import Command, Sandbox
 
 T = TypeVar("T")
 # Many short strings take more than their characters.

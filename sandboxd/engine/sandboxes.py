@@ -10,18 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 
-from sandboxd.engine.context import Context
-from sandboxd.engine.file_uses import end_file_uses
-from sandboxd.engine.registry import LiveExecution, LiveSandbox
-from sandboxd.engine.requests import SandboxRequest
-from sandboxd.engine.retention import sandbox_bytes
-from sandboxd.errors import (
-    LimitBelowUsage,
-    OperationTimedOut,
-    SandboxdError,
-    SandboxReleased,
-)
-from sandboxd.model import (
+from sandboxd.core.model import (
     SCOPE_LIMITS,
     Caller,
     ErrorCode,
@@ -32,8 +21,14 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
 )
-from sandboxd.names import new_id
-from sandboxd.policy import check_required
+from sandboxd.core.names import new_id
+from sandboxd.core.policy import check_required
+from sandboxd.engine.context import Context
+from sandboxd.engine.file_uses import end_file_uses
+from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.requests import SandboxRequest
+from sandboxd.engine.retention import sandbox_bytes
+from sandboxd.errors import LimitBelowUsage, OperationTimedOut, SandboxdError, SandboxReleased
 
 _log = logging.getLogger(__name__)
 _END_SECONDS = 15.0

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 
+from sandboxd.core.model import ErrorCode
 from sandboxd.engine.context import Context
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.retention import excess
-from sandboxd.model import ErrorCode
 
 _log = logging.getLogger(__name__)
 # Who has no more is nobody's trouble.

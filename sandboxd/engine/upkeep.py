@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from sandboxd.core.model import ErrorCode, SandboxState
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DISK_PERIOD_SECONDS, DiskKeeper
 from sandboxd.engine.executions import Executions
@@ -17,7 +18,6 @@ from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.spools import Spools
 from sandboxd.errors import SandboxdError
-from sandboxd.model import ErrorCode, SandboxState
 
 _log = logging.getLogger(__name__)
 _PERIOD_SECONDS = 1.0

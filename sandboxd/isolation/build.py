@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what a sandbox has of its own, and pins it: runs in a process of its own (spawn/builder.py)
-that ends afterwards, so that no process is left for an idle sandbox.
+"""Makes what a sandbox has of its own, and pins it: runs in a process of its own
+(spawner/builder.py) that ends afterwards, so that no process is left for an idle sandbox.
 
 This process enters a new network namespace; bubblewrap, below it, makes the root with the ipc and
 uts namespaces around a holder that only waits until they are pinned.

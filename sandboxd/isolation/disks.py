@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system of a sandbox's own in an image file: runs in a builder (spawn/builder.py).
+"""A file system of a sandbox's own in an image file: runs in a builder (spawner/builder.py).
 
 <runtime-dir>/disks is a small file system of root's; below it each image is mounted on a directory
 of its sandbox's id, so that an execution can let go of all others at once. What an image has more

@@ -47,7 +47,7 @@ def enter_and_exec(
 ) -> NoReturn:
     """Give everything up and become the command.
 
-    spec: the execution's specification (spawn/reports.py). stdio: fds for 0, 1, 2. terminal: where
+    spec: the execution's specification (launch/reports.py). stdio: fds for 0, 1, 2. terminal: where
     to send the ends of a terminal that is to be made; keep_fd: the close-on-exec error pipe.
     before_exec: called last, as the command's own identity.
     Raises EnterFailed; never returns.

@@ -33,7 +33,7 @@ class BadImage(Exception):
 
 
 def describe(spec: dict[str, Any]) -> Root:
-    """The root that a specification (spawn/roots.py) asks for. Raises BadImage."""
+    """The root that a specification (launch/roots.py) asks for. Raises BadImage."""
     files = dict(spec["files"])
     if spec["image"] is None:
         shared, masks = shared_directories(spec), masks_of(spec)

@@ -17,10 +17,10 @@ import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
+from sandboxd.core.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 from sandboxd.errors import CapacityExceeded, host_lacks
 from sandboxd.osutil.files import write_all, write_whole
-from sandboxd.pidfd import open_pidfd
-from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
+from sandboxd.osutil.pidfd import open_pidfd
 
 CLAIMS = "/run/sandboxd-uids"
 _SUBORDINATE = ("/etc/subuid", "/etc/subgid")

@@ -11,26 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandboxd.cgroup import host
+from sandboxd.core.levels import Lack
+from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
+from sandboxd.core.names import UnitNames, new_id
 from sandboxd.errors import ConfigError, SandboxdError
-from sandboxd.levels import Lack
-from sandboxd.model import (
-    Command,
-    Execution,
-    Isolation,
-    Limits,
-    Network,
-    Sandbox,
-    SchemeName,
-)
-from sandboxd.names import UnitNames, new_id
+from sandboxd.launch.builders import Builders
+from sandboxd.launch.disks import Disks
+from sandboxd.launch.roots import Roots
+from sandboxd.launch.spawner import SpawnerClient, start_spawner_process
+from sandboxd.launch.supervisor import SupervisorClient
 from sandboxd.schemes.helpers import HelperServices, has_systemd, have_units
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
-from sandboxd.spawn.builders import Builders
-from sandboxd.spawn.client import SpawnerClient, start_spawner_process
-from sandboxd.spawn.disks import Disks
-from sandboxd.spawn.roots import Roots
-from sandboxd.supervisor.client import SupervisorClient
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.wall import Address
 

@@ -7,7 +7,7 @@ import math
 import resource
 from collections.abc import Mapping
 
-from sandboxd.model import EnforcedBy, Enforcement, Limits
+from sandboxd.core.model import EnforcedBy, Enforcement, Limits
 
 _INFINITY = resource.RLIM_INFINITY
 # The kernel's own defaults for a fresh login (include/uapi/linux/resource.h and mqueue.h): they

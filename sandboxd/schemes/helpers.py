@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 
-from sandboxd.names import UnitNames
-from sandboxd.spawn.client import spawner_argv
+from sandboxd.core.names import UnitNames
+from sandboxd.launch.spawner import spawner_argv
 from sandboxd.systemd.manager import Manager
 
 

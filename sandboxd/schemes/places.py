@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from sandboxd.cgroup import limits as cgroup_limits
 from sandboxd.cgroup import tree
 from sandboxd.cgroup.limits import Expected
+from sandboxd.core.model import Limits
 from sandboxd.errors import LimitNotApplied, SandboxdError, UnitMissing
-from sandboxd.model import Limits
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
 from sandboxd.systemd.wall import Wall

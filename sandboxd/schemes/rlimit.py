@@ -13,9 +13,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sandboxd.errors import HostDiskFull, HostStorageFailed, SandboxdError
-from sandboxd.isolation.uids import kill_processes
-from sandboxd.model import (
+from sandboxd.core.model import (
     Enforcement,
     Execution,
     Limits,
@@ -24,12 +22,14 @@ from sandboxd.model import (
     SandboxUsage,
     SchemeName,
 )
-from sandboxd.ports.launch import Shim
+from sandboxd.engine.ports.launch import Shim
+from sandboxd.errors import HostDiskFull, HostStorageFailed, SandboxdError
+from sandboxd.isolation.uids import kill_processes
+from sandboxd.launch.supervisor import SupervisorClient
+from sandboxd.protocol.records import process_start_time
+from sandboxd.protocol.supervision import Entry, State
 from sandboxd.schemes import common, supervised
 from sandboxd.schemes.supervised import Powers
-from sandboxd.spawn.records import process_start_time
-from sandboxd.supervisor.client import SupervisorClient
-from sandboxd.supervisor.state import Entry, State
 
 _log = logging.getLogger(__name__)
 _KILL_PASSES = 100

@@ -12,6 +12,8 @@ from functools import partial
 
 from sandboxd.cgroup import counters, programs, tree
 from sandboxd.cgroup.programs import Hook
+from sandboxd.core.model import Limits
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import (
     BusUnavailable,
     LimitNotApplied,
@@ -19,8 +21,6 @@ from sandboxd.errors import (
     SandboxdError,
     SchemeError,
 )
-from sandboxd.model import Limits
-from sandboxd.ports.launch import Shim
 from sandboxd.schemes.places import Place, change, expected, quietly, verify
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager

@@ -19,6 +19,8 @@ from functools import partial
 from sandboxd.cgroup import limits as cgroup_limits
 from sandboxd.cgroup import tree
 from sandboxd.cgroup.limits import Expected
+from sandboxd.core.model import Limits
+from sandboxd.core.names import UnitNames
 from sandboxd.errors import (
     LimitNotApplied,
     OperationTimedOut,
@@ -26,8 +28,6 @@ from sandboxd.errors import (
     UnitExists,
     UnitMissing,
 )
-from sandboxd.model import Limits
-from sandboxd.names import UnitNames
 from sandboxd.schemes.places import Place, change, expected, quietly, verify
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager

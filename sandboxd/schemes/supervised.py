@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.model import SCOPE_LIMITS, EnforcedBy, Enforcement, Execution, Limits
+from sandboxd.core.model import SCOPE_LIMITS, EnforcedBy, Enforcement, Execution, Limits
+from sandboxd.protocol.supervision import Caps
 from sandboxd.schemes import common
-from sandboxd.supervisor.state import Caps
 
 _IO_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
 

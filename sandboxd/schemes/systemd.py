@@ -17,8 +17,7 @@ from functools import partial
 from sandboxd.cgroup import counters, host, tree
 from sandboxd.cgroup.limits import Expected, parse_io_max
 from sandboxd.cgroup.usage import usage_of
-from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
-from sandboxd.model import (
+from sandboxd.core.model import (
     SCOPE_LIMITS,
     EnforcedBy,
     Enforcement,
@@ -30,8 +29,9 @@ from sandboxd.model import (
     SandboxUsage,
     SchemeName,
 )
-from sandboxd.names import UnitNames
-from sandboxd.ports.launch import Shim
+from sandboxd.core.names import UnitNames
+from sandboxd.engine.ports.launch import Shim
+from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
 from sandboxd.schemes import common
 from sandboxd.schemes.places import Place, quietly
 from sandboxd.schemes.scopes import Scopes, wall_lacks

@@ -9,14 +9,14 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.evidence import USAGE_FILE, VERDICT_FILE, read_json, write_json
+from sandboxd.protocol.evidence import USAGE_FILE, VERDICT_FILE, read_json, write_json
+from sandboxd.protocol.supervision import Entry
 from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.group import Group
 from sandboxd.supervisor.host import Abilities
 from sandboxd.supervisor.memory import MemoryGauge
 from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.shared import SharedFiles
-from sandboxd.supervisor.state import Entry
 from sandboxd.supervisor.throttle import Gains, Throttle
 
 _WRITE_SECONDS = 1.0

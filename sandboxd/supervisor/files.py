@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.supervisor.process import Process
-from sandboxd.tables import descriptor_tables
 
 _BLOCK_BYTES = 512
 # System V segments are counted by their namespace (ipc/shm.c names them so).

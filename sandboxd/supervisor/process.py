@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sandboxd.pidfd import open_pidfd
+from sandboxd.osutil.pidfd import open_pidfd
 
 # Descriptors kept for sockets and for looks that open and close.
 _SPARE_FDS = 256

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from sandboxd.protocol.supervision import State, StateDirectory
 from sandboxd.supervisor import pace
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.files import Walker
@@ -22,7 +23,6 @@ from sandboxd.supervisor.memory import MemoryGauge
 from sandboxd.supervisor.order import continue_children, stop_parents
 from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.scan import Scan
-from sandboxd.supervisor.state import State, StateDirectory
 from sandboxd.supervisor.throttle import Gains, Throttle
 
 _BEGIN_SECONDS = 1.0

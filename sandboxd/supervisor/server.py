@@ -18,8 +18,9 @@ import sys
 import time
 from typing import Any
 
-from sandboxd.evidence import SOCKET_NAME
-from sandboxd.readiness import notify_ready
+from sandboxd.osutil.readiness import notify_ready
+from sandboxd.protocol.evidence import socket_path
+from sandboxd.protocol.supervision import PROTOCOL, StateDirectory
 from sandboxd.supervisor.doorbell import Doorbell
 from sandboxd.supervisor.files import memfd_device
 from sandboxd.supervisor.hand import Hand
@@ -28,7 +29,6 @@ from sandboxd.supervisor.roll import Roll
 from sandboxd.supervisor.sandbox import Sandbox
 from sandboxd.supervisor.scan import Scanner
 from sandboxd.supervisor.singleton import become_the_one
-from sandboxd.supervisor.state import PROTOCOL, StateDirectory
 
 _UPKEEP_SECONDS = 1.0
 _ORPHAN_SECONDS = 30.0
@@ -62,7 +62,7 @@ class Server:
         self._directory.make()
         lock = become_the_one(
             os.path.join(self._directory.path, "lock"),
-            os.path.join(self._runtime, SOCKET_NAME),
+            socket_path(self._runtime),
         )
         self._parent = os.getppid()
         self._abilities: Abilities = prepare()
@@ -70,7 +70,7 @@ class Server:
         self._is_new = True
         self._upkeep(time.monotonic())
         self._is_new = False
-        doorbell = Doorbell(os.path.join(self._runtime, SOCKET_NAME), self._obey)
+        doorbell = Doorbell(socket_path(self._runtime), self._obey)
         gc.collect()
         gc.freeze()
         while not self._stopping:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandboxd.protocol.supervision import Caps
 from sandboxd.supervisor.bucket import TokenBucket
-from sandboxd.supervisor.state import Caps
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sandboxd.model import Limits
+from sandboxd.core.model import Limits
 
 _SIGKILL = 9
 # How long a unit's processes may take to die of SIGKILL before systemd says "failed".

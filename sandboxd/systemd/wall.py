@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sandboxd.model import Isolation, Network
+from sandboxd.core.model import Isolation, Network
 from sandboxd.systemd.properties import Property
 
 Address = ipaddress.IPv4Network | ipaddress.IPv6Network

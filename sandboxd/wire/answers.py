@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from sandboxd.model import (
+from sandboxd.core.model import (
     Enforcement,
     ErrorCode,
     Execution,

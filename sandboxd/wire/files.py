@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from sandboxd.entries import Entry, EntryKind, ReadFile
+from sandboxd.core.entries import Entry, EntryKind, ReadFile
 from sandboxd.wire.answers import Answer, ExecutionAnswer
 from sandboxd.wire.quantities import Mode
 from sandboxd.wire.queries import whole_number

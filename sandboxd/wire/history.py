@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sandboxd.sums import OTHERS, Period, Sums
+from sandboxd.core.sums import OTHERS, Period, Sums
 from sandboxd.wire.answers import Answer
 from sandboxd.wire.queries import moment, whole_number
 from sandboxd.wire.requests import Request

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sandboxd.model import (
+from sandboxd.core.model import (
     ErrorCode,
     EventType,
     ExecutionStatus,

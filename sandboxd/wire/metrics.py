@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from sandboxd.model import Pressure, Sandbox, SandboxUsage
+from sandboxd.core.model import Pressure, Sandbox, SandboxUsage
 from sandboxd.wire.answers import Answer
 
 

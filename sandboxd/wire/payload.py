@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Strict, WithJsonSchema
 
-from sandboxd.entries import clean_path
+from sandboxd.core.entries import clean_path
 from sandboxd.errors import InvalidRequest
 from sandboxd.wire.quantities import text
 

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 
-from sandboxd.names import NAME_PATTERN, is_name
-from sandboxd.quantity import parse_bytes, parse_cpus, parse_seconds
+from sandboxd.core.names import NAME_PATTERN, is_name
+from sandboxd.core.quantity import parse_bytes, parse_cpus, parse_seconds
 
 # The kernel's PID_MAX_LIMIT and its default fs.nr_open.
 MAX_PIDS = 1 << 22

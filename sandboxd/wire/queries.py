@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from sandboxd.model import Execution, ExecutionStatus, Sandbox, SandboxState
+from sandboxd.core.model import Execution, ExecutionStatus, Sandbox, SandboxState
 from sandboxd.wire import payload
 from sandboxd.wire import quantities as q
 from sandboxd.wire.requests import Request

@@ -7,9 +7,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sandboxd.binds import MAX_BINDS
-from sandboxd.entries import MAX_BATCH_FILES, Batch, NewFile
-from sandboxd.model import SANDBOX_LIMITS, Bind, Command, EnforcedBy, LimitChanges, TerminalSize
+from sandboxd.core.binds import MAX_BINDS
+from sandboxd.core.entries import MAX_BATCH_FILES, Batch, NewFile
+from sandboxd.core.model import (
+    SANDBOX_LIMITS,
+    Bind,
+    Command,
+    EnforcedBy,
+    LimitChanges,
+    TerminalSize,
+)
 from sandboxd.wire import payload
 from sandboxd.wire import quantities as q
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from sandboxd.entries import EntryKind, shown
+from sandboxd.core.entries import EntryKind, shown
 from sandboxd.errors import (
     AccessDenied,
     DiskQuotaExceeded,

@@ -23,13 +23,13 @@ from functools import cached_property, partial
 from threading import Event
 from typing import Protocol, cast
 
+from sandboxd.core.levels import HOME_INSIDE, TMP_INSIDE
+from sandboxd.core.model import Enforcement, Sandbox
+from sandboxd.core.names import is_id
+from sandboxd.core.turns import Turn, Turns
+from sandboxd.engine.ports.workspaces import Room
 from sandboxd.errors import ConfigError, SandboxdError, host_lacks
-from sandboxd.levels import HOME_INSIDE, TMP_INSIDE
-from sandboxd.model import Enforcement, Sandbox
-from sandboxd.names import is_id
 from sandboxd.osutil.files import write_all
-from sandboxd.ports.workspaces import Room
-from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.files import HomeFiles

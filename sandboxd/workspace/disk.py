@@ -14,11 +14,11 @@ from functools import partial
 from threading import Event
 from typing import TypeVar
 
+from sandboxd.core.model import EnforcedBy, Enforcement
+from sandboxd.core.quantity import MAX_BYTES, format_bytes
+from sandboxd.core.turns import Turn, Turns
+from sandboxd.engine.ports.workspaces import Room
 from sandboxd.errors import ConfigError, HostDiskFull
-from sandboxd.model import EnforcedBy, Enforcement
-from sandboxd.ports.workspaces import Room
-from sandboxd.quantity import MAX_BYTES, format_bytes
-from sandboxd.turns import Turn, Turns
 from sandboxd.workspace import scan
 from sandboxd.workspace.quota import UserQuota
 from sandboxd.workspace.workers import finished

@@ -12,8 +12,8 @@ import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 
-from sandboxd.entries import Entry, Listing
-from sandboxd.names import new_id
+from sandboxd.core.entries import Entry, Listing
+from sandboxd.core.names import new_id
 from sandboxd.workspace import beneath, listing
 from sandboxd.workspace.beneath import WITH_PARENTS, named, opened, opened_home, opened_parent
 from sandboxd.workspace.pack import Packer

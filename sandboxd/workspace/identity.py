@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sandboxd.levels import HOME_INSIDE
-from sandboxd.model import Network, Sandbox
+from sandboxd.core.levels import HOME_INSIDE
+from sandboxd.core.model import Network, Sandbox
 
 _PASSWD = "sandbox:x:{uid}:{uid}:sandbox:{home}:/bin/sh\n"
 _GROUP = "sandbox:x:{uid}:\n"

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from sandboxd.core.names import is_id, new_id
 from sandboxd.errors import ConfigError
-from sandboxd.names import is_id, new_id
 from sandboxd.osutil.files import write_whole
 from sandboxd.workspace.removal import remove_tree
 

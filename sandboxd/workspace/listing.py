@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from sandboxd.entries import MAX_DEPTH, MAX_LISTED_BYTES, Entry, EntryKind, Listing, join
+from sandboxd.core.entries import MAX_DEPTH, MAX_LISTED_BYTES, Entry, EntryKind, Listing, join
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.place import Spot

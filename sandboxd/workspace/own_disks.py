@@ -9,8 +9,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
+from sandboxd.core.model import EnforcedBy, Enforcement, Sandbox
 from sandboxd.errors import ConfigError, LimitBelowUsage, SandboxdError
-from sandboxd.model import EnforcedBy, Enforcement, Sandbox
 
 _IMAGE = "disk.img"
 # A file of root's at the top that takes what the sandbox must not have (isolation/disks.py).

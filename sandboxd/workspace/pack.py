@@ -14,9 +14,9 @@ import tarfile
 import time
 from collections.abc import Generator
 
-from sandboxd.entries import MAX_DEPTH, MAX_PATH_BYTES, EntryKind, join, shown
+from sandboxd.core.entries import MAX_DEPTH, MAX_PATH_BYTES, EntryKind, join, shown
+from sandboxd.engine.ports.files import MAX_READER_BYTES
 from sandboxd.errors import FileConflict, SandboxdError
-from sandboxd.ports.files import MAX_READER_BYTES
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.listing import VANISHED

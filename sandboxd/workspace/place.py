@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from sandboxd.entries import join, shown
+from sandboxd.core.entries import join, shown
+from sandboxd.core.turns import Turn
 from sandboxd.errors import AccessDenied, InvalidRequest
-from sandboxd.turns import Turn
 from sandboxd.workspace.workers import Workers
 
 P = ParamSpec("P")

@@ -13,8 +13,8 @@ import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 
-from sandboxd.entries import join
-from sandboxd.tables import descriptor_tables
+from sandboxd.core.entries import join
+from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd
 from sandboxd.workspace.listing import VANISHED

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import stat
 
-from sandboxd.entries import Entry
-from sandboxd.names import new_id
+from sandboxd.core.entries import Entry
+from sandboxd.core.names import new_id
 from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import WITH_PARENTS, named, opened_home, opened_parent

@@ -15,11 +15,11 @@ import tarfile
 from collections.abc import Generator
 from contextlib import suppress
 
-from sandboxd.entries import clean_path, join, shown
+from sandboxd.core.entries import clean_path, join, shown
+from sandboxd.core.names import new_id
+from sandboxd.engine.ports.files import MAX_WRITER_BYTES
 from sandboxd.errors import InvalidRequest, SandboxdError
-from sandboxd.names import new_id
 from sandboxd.osutil.files import write_all
-from sandboxd.ports.files import MAX_WRITER_BYTES
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
 from sandboxd.workspace.place import Place, Spot

@@ -20,7 +20,7 @@ from functools import partial
 from threading import Event, local
 from typing import ParamSpec, TypeVar, cast
 
-from sandboxd.turns import Turn, Turns
+from sandboxd.core.turns import Turn, Turns
 from sandboxd.workspace import syscalls
 
 # Disks answer several requests at once; more threads would only wait for the interpreter.

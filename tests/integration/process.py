@@ -16,7 +16,7 @@ from tests.contract.probes import eventually
 from tests.harness import ROOT, Daemon, request
 
 START_SECONDS = 40.0
-COMMAND = [sys.executable, "-m", "sandboxd.daemon"]
+COMMAND = [sys.executable, "-m", "sandboxd"]
 
 
 def environment(**settings: str) -> dict[str, str]:

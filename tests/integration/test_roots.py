@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sandboxd.cgroup.host import place
-from sandboxd.remedies import Need, remedy
+from sandboxd.core.remedies import Need, remedy
 from tests.conftest import unmet
 from tests.contract.probes import eventually, find, printed, refused, start
 from tests.harness import Daemon, running_daemon
@@ -53,7 +53,7 @@ def said(daemon: Daemon, sandbox: Any, command: str, **body: Any) -> str:
 
 def spawner(daemon: Daemon) -> int:
     """Its forks have its command line as well, and are its children."""
-    pids = find(f"spawn/__main__.py {daemon.runtime}")
+    pids = find(f"spawner/__main__.py {daemon.runtime}")
     (pid,) = [pid for pid in pids if parent(pid) not in pids]
     return pid
 

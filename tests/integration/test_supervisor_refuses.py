@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.launch.supervisor import NotSupervised, SupervisorClient
 from sandboxd.osutil.files import write_whole
-from sandboxd.supervisor.client import NotSupervised, SupervisorClient
-from sandboxd.supervisor.state import Caps, State
+from sandboxd.protocol.supervision import Caps, State
 
 STATE = State("abcdefghijkl", None, Caps(memory_bytes=64 << 20))
 

@@ -11,17 +11,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 
-from sandboxd.model import (
-    Command,
-    Execution,
-    Isolation,
-    Limits,
-    Network,
-    Sandbox,
-    SchemeName,
-)
-from sandboxd.names import UnitNames, new_id
-from sandboxd.ports.launch import Shim
+from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
+from sandboxd.core.names import UnitNames, new_id
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
 

@@ -88,7 +88,7 @@ def installed(directory: Path, **environment: str) -> Iterator[Installed]:
     finally:
         run("systemctl", "stop", "sandboxd.socket", "sandboxd.service")
         subprocess.run(
-            [sys.executable, "-m", "sandboxd.daemon", "--stop-all"], cwd=ROOT, check=True,
+            [sys.executable, "-m", "sandboxd", "--stop-all"], cwd=ROOT, check=True,
             env={**os.environ, **environment}, timeout=START_SECONDS, capture_output=True,
         )  # fmt: skip
         run("systemctl", "stop", *SERVICES, *SLICES)

@@ -34,7 +34,7 @@ class Service(Daemon):
         subprocess.run(
             ["systemd-run", "--quiet", "--collect", f"--unit={self.unit}",
              *(f"--property={p}" for p in properties), f"--setenv=PYTHONPATH={ROOT}", *settings,
-             "--", sys.executable, "-m", "sandboxd.daemon", "--socket", self.socket,
+             "--", sys.executable, "-m", "sandboxd", "--socket", self.socket,
              "--state-dir", str(self.state), "--runtime-dir", str(self.runtime)],
             check=True, timeout=START_SECONDS,
         )  # fmt: skip

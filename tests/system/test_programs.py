@@ -94,7 +94,7 @@ def test_service_tells_its_state_and_takes_the_socket_it_is_given() -> None:
         "--socket-property=SocketMode=0600",
         f"--socket-property=ListenStream={path}", "--property=Type=notify",
         "--property=WatchdogSec=20", f"--setenv=PYTHONPATH={ROOT}", "--",
-        sys.executable, "-m", "sandboxd.daemon", "--state-dir", state, "--runtime-dir", runtime,
+        sys.executable, "-m", "sandboxd", "--state-dir", state, "--runtime-dir", runtime,
     ]  # fmt: skip
     subprocess.run(command, check=True, timeout=60)
     try:
@@ -109,7 +109,7 @@ def test_service_tells_its_state_and_takes_the_socket_it_is_given() -> None:
         units = [f"{unit}.socket", f"{unit}.service"]
         subprocess.run(["systemctl", "stop", *units], check=True, timeout=120)
         subprocess.run(
-            [sys.executable, "-m", "sandboxd.daemon", "--stop-all", "--state-dir", state,
+            [sys.executable, "-m", "sandboxd", "--stop-all", "--state-dir", state,
              "--runtime-dir", runtime],
             env=ENVIRONMENT, check=True, timeout=120,
         )  # fmt: skip

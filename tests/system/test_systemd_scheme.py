@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.core.model import EnforcedBy
 from sandboxd.errors import (
     LimitNotApplied,
     PropertyRejected,
@@ -21,7 +22,6 @@ from sandboxd.errors import (
     SchemeError,
     UnitExists,
 )
-from sandboxd.model import EnforcedBy
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.units import slice_path
 from tests.system.held import (

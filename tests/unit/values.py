@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sandboxd.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
+from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SANDBOX_ID = "abcdefghijkl"

@@ -6,13 +6,13 @@ from __future__ import annotations
 import argparse
 
 from sandboxd.client.calls import Answer
+from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl import draining, exits
 from sandboxd.ctl.connect import connect_or_start
 from sandboxd.ctl.interrupts import Interrupts
 from sandboxd.ctl.limits import add_output_format
 from sandboxd.ctl.show import Part, print_json, print_parts, printable
 from sandboxd.ctl.verdict import enforcement
-from sandboxd.quantity import format_bytes
 
 _KERNEL_LIMITS = "limits held by the kernel"
 _NO_REMEDY = "this limit is not held even with systemd here: see how it says why"

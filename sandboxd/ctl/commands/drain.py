@@ -7,13 +7,13 @@ import argparse
 import time
 
 from sandboxd.client.calls import RUNNING, Client
+from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl import exits
 from sandboxd.ctl.commands import ps
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import option
 from sandboxd.ctl.show import print_table
 from sandboxd.errors import InvalidRequest
-from sandboxd.quantity import parse_seconds
 
 _LOOK_SECONDS = 0.5
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.client.calls import RUNNING
+from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_output_format, option
 from sandboxd.ctl.show import print_json
 from sandboxd.errors import ExecutionFinished
-from sandboxd.quantity import parse_seconds
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

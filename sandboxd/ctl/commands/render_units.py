@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from sandboxd.units import configure, execute
+from sandboxd.ctl.units import configure, execute
 
 __all__ = ["configure", "execute"]

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandboxd.client.calls import Answer
+from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl import draining, usage_table
 from sandboxd.ctl.columns import fit
 from sandboxd.ctl.connect import connect
@@ -22,7 +23,6 @@ from sandboxd.ctl.limits import option
 from sandboxd.ctl.samples import Ended, Sampler, Samples
 from sandboxd.ctl.show import Part, number_of
 from sandboxd.errors import InvalidRequest
-from sandboxd.quantity import parse_seconds
 
 _KEYS = {name[0]: name for name in usage_table.ORDERS}
 _HELP = "q ends, " + " ".join(f"{key}({name[1:]})" for key, name in _KEYS.items())

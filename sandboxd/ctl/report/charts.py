@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandboxd.client.calls import Answer
-from sandboxd.quantity import format_bytes
+from sandboxd.core.quantity import format_bytes
 
 WIDTH, HEIGHT = 720.0, 170.0
 LEFT, RIGHT, TOP, BOTTOM = 88.0, 24.0, 10.0, 28.0

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sandboxd.client.calls import Answer
+from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.owners import user
 from sandboxd.ctl.report import charts
 from sandboxd.ctl.report.charts import Chart, Span
@@ -19,7 +20,6 @@ from sandboxd.ctl.report.gather import Report
 from sandboxd.ctl.show import command_line, duration, printable
 from sandboxd.ctl.verdict import verdict
 from sandboxd.errors import ConfigError
-from sandboxd.quantity import format_bytes
 
 # In the order of their piles, each with a colour of its own in the style sheet.
 STATUSES = (

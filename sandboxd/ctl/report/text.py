@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sandboxd.client.calls import Answer
+from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.owners import user
 from sandboxd.ctl.report.gather import TOP, Report
 from sandboxd.ctl.show import Part, command_line, duration
 from sandboxd.ctl.verdict import verdict
-from sandboxd.quantity import format_bytes
 
 _BAR_CELLS = 24
 

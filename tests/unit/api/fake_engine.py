@@ -12,27 +12,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sandboxd.api.engine_port import Stream
-from sandboxd.engine.events import Events
-from sandboxd.engine.history import History, Told
-from sandboxd.engine.life import Counters
-from sandboxd.engine.requests import (
-    ExecutionRequest,
-    HostReport,
-    Progress,
-    SandboxReport,
-    SandboxRequest,
-)
-from sandboxd.entries import NO_FILES, Batch, ReadFile
-from sandboxd.errors import (
-    CapacityExceeded,
-    ExecutionFinished,
-    ExecutionNotFound,
-    SandboxdError,
-    SandboxNotFound,
-    StdinClosed,
-)
-from sandboxd.levels import Findings, offers
-from sandboxd.model import (
+from sandboxd.core.entries import NO_FILES, Batch, ReadFile
+from sandboxd.core.levels import Findings, offers
+from sandboxd.core.model import (
     Caller,
     EnforcedBy,
     Enforcement,
@@ -53,9 +35,27 @@ from sandboxd.model import (
     TerminalSize,
     Usage,
 )
-from sandboxd.names import new_id
-from sandboxd.ports.files import SandboxFiles
-from sandboxd.turns import Turn
+from sandboxd.core.names import new_id
+from sandboxd.core.turns import Turn
+from sandboxd.engine.events import Events
+from sandboxd.engine.history import History, Told
+from sandboxd.engine.life import Counters
+from sandboxd.engine.ports.files import SandboxFiles
+from sandboxd.engine.requests import (
+    ExecutionRequest,
+    HostReport,
+    Progress,
+    SandboxReport,
+    SandboxRequest,
+)
+from sandboxd.errors import (
+    CapacityExceeded,
+    ExecutionFinished,
+    ExecutionNotFound,
+    SandboxdError,
+    SandboxNotFound,
+    StdinClosed,
+)
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from sandboxd.api.server import serving
-from sandboxd.keys import DiskKeys
+from sandboxd.records.keys import DiskKeys
 from tests.unit.api.fake_engine import FakeEngine
 
 

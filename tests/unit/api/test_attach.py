@@ -12,7 +12,7 @@ from sandboxd.api import following
 from sandboxd.api.connection import MAX_MESSAGE_BYTES, MAX_WAITING_MESSAGES
 from sandboxd.api.frames import Frames
 from sandboxd.api.head import PIECE_BYTES
-from sandboxd.model import Caller
+from sandboxd.core.model import Caller
 from tests.unit.api.harness import Served, served
 from tests.unit.api.test_follow import EXITED, begin, get
 

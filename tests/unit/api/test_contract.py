@@ -13,8 +13,8 @@ from sandboxd import errors
 from sandboxd.api import examples, openapi
 from sandboxd.api.responses import status_of
 from sandboxd.api.table import ROUTES
-from sandboxd.config import Config
-from sandboxd.model import LimitChanges
+from sandboxd.core.model import LimitChanges
+from sandboxd.daemon.config import Config
 from tests.document import answer_problems, problems
 from tests.unit.api.harness import served
 

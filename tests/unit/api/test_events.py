@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from sandboxd.api import events as handler
+from sandboxd.core.model import EventType, SandboxState
 from sandboxd.engine.events import Event
-from sandboxd.model import EventType, SandboxState
 from tests.unit.api.harness import Served, served
 from tests.unit.values import NOW
 

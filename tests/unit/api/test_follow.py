@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from sandboxd.api import connection, following, streams
+from sandboxd.core.model import Execution, ExecutionStatus, Outcome
 from sandboxd.errors import QuotaExceeded
-from sandboxd.model import Execution, ExecutionStatus, Outcome
 from tests.unit.api.harness import Served, served
 
 EXITED = Outcome(ExecutionStatus.EXITED, exit_code=0)

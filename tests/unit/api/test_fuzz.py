@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from sandboxd.api.decode import validate
 from sandboxd.api.table import ROUTES
+from sandboxd.core.model import Command, LimitChanges
 from sandboxd.errors import InvalidRequest
-from sandboxd.model import Command, LimitChanges
 from sandboxd.wire.requests import (
     ChangeSandbox,
     CreateSandbox,

@@ -7,7 +7,7 @@ import asyncio
 import base64
 from typing import Any
 
-from sandboxd.model import ExecutionStatus, Outcome
+from sandboxd.core.model import ExecutionStatus, Outcome
 from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Served, served
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sandboxd.cgroup.usage import parse_pressure, usage_of
-from sandboxd.model import SandboxUsage
+from sandboxd.core.model import SandboxUsage
 
 PSI = (
     "some avg10=1.50 avg60=0.25 avg300=0.00 total=2500000\n"

@@ -19,8 +19,8 @@ from sandboxd.client.calls import Client
 from sandboxd.client.exit_status import exit_status
 from sandboxd.client.refusals import refusal
 from sandboxd.client.request import Patience
+from sandboxd.core.model import ExecutionStatus
 from sandboxd.errors import CapacityExceeded
-from sandboxd.model import ExecutionStatus
 from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Served, served
 from tests.unit.client.test_transport import form, listening

@@ -16,10 +16,10 @@ import pytest
 
 from sandboxd.api import streams
 from sandboxd.api.server import serving
+from sandboxd.core.model import ErrorCode, ExecutionStatus, Outcome
 from sandboxd.ctl.main import COMMANDS
 from sandboxd.errors import ExecutionNotStarted
-from sandboxd.keys import DiskKeys
-from sandboxd.model import ErrorCode, ExecutionStatus, Outcome
+from sandboxd.records.keys import DiskKeys
 from tests.unit.api.fake_engine import FakeEngine, no_room
 from tests.unit.api.harness import Served, served
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxd.client.refusals import DaemonUnreachable
+from sandboxd.core.model import ExecutionStatus, Usage
 from sandboxd.ctl import draining, exits, show, verdict
 from sandboxd.errors import (
     CapacityExceeded,
@@ -19,7 +20,6 @@ from sandboxd.errors import (
     SandboxdError,
     SandboxNotFound,
 )
-from sandboxd.model import ExecutionStatus, Usage
 
 
 def execution(**fields: Any) -> dict[str, Any]:

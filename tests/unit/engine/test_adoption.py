@@ -6,11 +6,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from sandboxd.engine.context import Context
-from sandboxd.engine.engine import Engine
-from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.model import (
+from sandboxd.core.model import (
     Caller,
     Command,
     ErrorCode,
@@ -19,6 +15,10 @@ from sandboxd.model import (
     Sandbox,
     SandboxState,
 )
+from sandboxd.engine.context import Context
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.sandboxes import Sandboxes
 from tests.unit.engine.fakes.engine import make_context, make_engine, make_upkeep
 from tests.unit.engine.fakes.world import World
 

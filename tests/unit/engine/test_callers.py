@@ -7,10 +7,10 @@ import asyncio
 
 import pytest
 
+from sandboxd.core.model import Caller, Command, LimitChanges
+from sandboxd.core.policy import CallerQuota
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
 from sandboxd.errors import QuotaExceeded
-from sandboxd.model import Caller, Command, LimitChanges
-from sandboxd.policy import CallerQuota
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 from tests.unit.values import LIMITS

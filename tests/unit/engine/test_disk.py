@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from sandboxd.core.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges
 from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.errors import DiskQuotaExceeded
-from sandboxd.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from sandboxd.core.logs import ASKED, FIELDS, Asked
+from sandboxd.core.model import Caller, Command, EventType, LimitChanges, SandboxState
 from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.life import Life
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
-from sandboxd.logs import ASKED, FIELDS, Asked
-from sandboxd.model import Caller, Command, EventType, LimitChanges, SandboxState
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 from tests.unit.values import NOW, a_sandbox

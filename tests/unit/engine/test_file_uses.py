@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from sandboxd.core.model import Caller, LimitChanges
 from sandboxd.engine.requests import SandboxRequest
 from sandboxd.errors import QuotaExceeded
-from sandboxd.model import Caller, LimitChanges
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 from tests.unit.values import LIMITS

@@ -8,13 +8,21 @@ from datetime import timedelta
 
 import pytest
 
+from sandboxd.core.model import (
+    Caller,
+    Command,
+    Execution,
+    ExecutionStatus,
+    Outcome,
+    SandboxUsage,
+    Usage,
+)
+from sandboxd.core.sums import OTHERS, Past, Period
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.history import History, Told
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from sandboxd.model import Caller, Command, Execution, ExecutionStatus, Outcome, SandboxUsage, Usage
-from sandboxd.sums import OTHERS, Past, Period
 from tests.unit.engine.fakes.engine import make_context, make_engine
 from tests.unit.engine.fakes.world import World
 from tests.unit.values import an_execution
@@ -112,7 +120,7 @@ def test_minutes_are_told_apart_and_put_together() -> None:
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandboxd.sums.MAX_OWNERS", 3)
+    monkeypatch.setattr("sandboxd.core.sums.MAX_OWNERS", 3)
     monkeypatch.setattr(module, "_SPARE_COUNTS", 5)
     world = World()
     history = History(world, kept=4)

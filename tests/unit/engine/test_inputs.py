@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from sandboxd.core.model import Caller, Command, TerminalSize
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, Progress, SandboxRequest
 from sandboxd.errors import ExecutionFinished, InvalidRequest, StdinClosed
-from sandboxd.model import Caller, Command, TerminalSize
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.shims import FakeInput, FakeShim
 from tests.unit.engine.fakes.world import World

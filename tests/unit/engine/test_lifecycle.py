@@ -8,13 +8,25 @@ import errno
 
 import pytest
 
+from sandboxd.core.entries import Batch, ReadFile
+from sandboxd.core.levels import Findings, offers
+from sandboxd.core.model import (
+    Bind,
+    Caller,
+    Command,
+    ErrorCode,
+    Isolation,
+    LimitChanges,
+    Network,
+    Sandbox,
+    SandboxState,
+)
 from sandboxd.engine import batch
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
-from sandboxd.entries import Batch, ReadFile
 from sandboxd.errors import (
     AccessDenied,
     CapacityExceeded,
@@ -26,18 +38,6 @@ from sandboxd.errors import (
     SandboxNotFound,
     SandboxReleased,
     SandboxSuspended,
-)
-from sandboxd.levels import Findings, offers
-from sandboxd.model import (
-    Bind,
-    Caller,
-    Command,
-    ErrorCode,
-    Isolation,
-    LimitChanges,
-    Network,
-    Sandbox,
-    SandboxState,
 )
 from tests.unit.engine.fakes.engine import make_engine, make_upkeep
 from tests.unit.engine.fakes.world import Broken, World

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from sandboxd.core.model import Caller, Command
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.reconcile import Reconcile
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.model import Caller, Command
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandboxd.core.model import Caller, Command, LimitChanges, Sandbox
+from sandboxd.core.policy import CallerQuota
 from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.errors import QuotaExceeded
-from sandboxd.model import Caller, Command, LimitChanges, Sandbox
-from sandboxd.policy import CallerQuota
 from tests.unit.engine.fakes.engine import make_engine, make_upkeep
 from tests.unit.engine.fakes.world import World
 from tests.unit.values import LIMITS

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from sandboxd.core.model import Caller, Command, LimitChanges
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.spools import MODEST_BYTES, Spools
-from sandboxd.model import Caller, Command, LimitChanges
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 from tests.unit.values import LIMITS

@@ -9,9 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandboxd.engine.engine import Engine
-from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from sandboxd.model import (
+from sandboxd.core.model import (
     Caller,
     Command,
     ErrorCode,
@@ -22,7 +20,9 @@ from sandboxd.model import (
     Outcome,
     OutputSummary,
 )
-from sandboxd.outcome import Facts
+from sandboxd.core.outcome import Facts
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 from tests.unit.engine.test_adoption import next_daemon

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.core.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 from sandboxd.errors import CapacityExceeded, HostDiskFull
 from sandboxd.isolation import uids as module
 from sandboxd.isolation.uids import UidRange, kill_processes, process_uids
-from sandboxd.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 
 FIRST = 0x70000000
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from sandboxd.cgroup import host
-from sandboxd.ports.launch import Shim
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.schemes import scopes
 from tests.unit.schemes.fake_manager import FakeManager
 from tests.unit.schemes.made import LiveShim, MortalShim

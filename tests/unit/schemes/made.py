@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from sandboxd.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
-from sandboxd.names import UnitNames
+from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
+from sandboxd.core.names import UnitNames
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
 from tests.unit import values

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
+from sandboxd.core.names import UnitNames
 from sandboxd.errors import BusUnavailable
-from sandboxd.names import UnitNames
 from sandboxd.schemes import choose, helpers
 from sandboxd.schemes.helpers import HelperServices
 from sandboxd.systemd.manager import Manager

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import BusUnavailable, LimitNotApplied, SchemeError
-from sandboxd.ports.launch import Shim
 from sandboxd.schemes import scopes
 from tests.unit.schemes.fake_manager import FakeManager
 from tests.unit.schemes.made import ONE, MortalShim, execution, opened, sandbox

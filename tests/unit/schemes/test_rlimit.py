@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sandboxd.launch.supervisor import NotSupervised, SupervisorClient
 from sandboxd.schemes.rlimit import RlimitScheme
-from sandboxd.supervisor.client import NotSupervised, SupervisorClient
 from tests.unit.values import a_sandbox, an_execution
 
 ABILITIES: dict[str, Any] = {

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
+from sandboxd.core.model import EnforcedBy, Limits
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import JobFailed, LimitNotApplied, PropertyRejected, SchemeError
-from sandboxd.model import EnforcedBy, Limits
-from sandboxd.ports.launch import Shim
 from sandboxd.schemes.systemd import SystemdScheme
 from sandboxd.systemd.manager import Manager
 from tests.unit.schemes.fake_manager import FakeManager
@@ -118,7 +118,7 @@ async def test_sandbox_without_a_limit_in_force_is_not_made(
 async def test_buckets_are_shared_and_go_with_the_last(
     manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandboxd.names._bucket", lambda identity: "d8")
+    monkeypatch.setattr("sandboxd.core.names._bucket", lambda identity: "d8")
     scheme = await opened(manager, tmp_path)
     bucket = NAMES.bucket_slice(ONE)
     await scheme.create_sandbox(sandbox(ONE))

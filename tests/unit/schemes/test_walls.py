@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandboxd.cgroup import programs
+from sandboxd.core.model import Isolation, Network
+from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import LimitNotApplied, PropertyRejected
-from sandboxd.model import Isolation, Network
-from sandboxd.ports.launch import Shim
 from tests.unit.schemes.fake_manager import FakeManager
 from tests.unit.schemes.made import NAMES, ONE, TWO, execution, opened, sandbox
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandboxd.protocol.supervision import Caps
 from sandboxd.supervisor.bucket import TokenBucket
-from sandboxd.supervisor.state import Caps
 from sandboxd.supervisor.throttle import Gains, Throttle
 
 

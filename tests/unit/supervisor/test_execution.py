@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sandboxd.protocol.supervision import Caps, Entry
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.host import Abilities
 from sandboxd.supervisor.process import Process
-from sandboxd.supervisor.state import Caps, Entry
 
 ABILITIES = Abilities(1, False, False, False, True, False, "other", ())
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from dbus_fast import Message
 
-from sandboxd.model import Limits
+from sandboxd.core.model import Limits
 from sandboxd.systemd import properties
 from sandboxd.systemd.bus import pack
 from sandboxd.systemd.properties import Features, Property

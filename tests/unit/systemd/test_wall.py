@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 from dbus_fast import Message
 
-from sandboxd.model import Isolation, Network
+from sandboxd.core.model import Isolation, Network
 from sandboxd.systemd.bus import pack
 from sandboxd.systemd.wall import Wall
 

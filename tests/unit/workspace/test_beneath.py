@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.entries import MAX_DEPTH
+from sandboxd.core.entries import MAX_DEPTH
 from sandboxd.workspace import beneath, syscalls
 from sandboxd.workspace.beneath import make_directories, opened_home
 

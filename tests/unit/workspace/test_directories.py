@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.core.model import Isolation, Network
+from sandboxd.core.turns import Turn
 from sandboxd.errors import InternalError
-from sandboxd.model import Isolation, Network
-from sandboxd.turns import Turn
 from sandboxd.workspace import identity
 from sandboxd.workspace.directories import Directories
 from sandboxd.workspace.removal import remove_tree

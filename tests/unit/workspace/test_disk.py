@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.core.model import EnforcedBy
+from sandboxd.core.quantity import MAX_BYTES
+from sandboxd.core.turns import Turn
 from sandboxd.errors import ConfigError, HostDiskFull
-from sandboxd.model import EnforcedBy
-from sandboxd.quantity import MAX_BYTES
-from sandboxd.turns import Turn
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.quota import UserQuota
 

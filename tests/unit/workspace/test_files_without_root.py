@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from sandboxd.core.turns import Turn
 from sandboxd.errors import AccessDenied, FileConflict
-from sandboxd.turns import Turn
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree

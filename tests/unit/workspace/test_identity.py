@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sandboxd.model import Isolation, Network
+from sandboxd.core.model import Isolation, Network
 from sandboxd.workspace import identity
 from tests.unit.values import a_sandbox
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.entries import MAX_LISTED_BYTES, Listing
+from sandboxd.core.entries import MAX_LISTED_BYTES, Listing
 from sandboxd.workspace.listing import entries_below
 from sandboxd.workspace.place import Spot
 

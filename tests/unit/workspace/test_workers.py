@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandboxd.turns import Turn
+from sandboxd.core.turns import Turn
 from sandboxd.workspace.workers import Workers
 
 HOSTILE, CALM = Turn(1, "hostile"), Turn(2, "calm")

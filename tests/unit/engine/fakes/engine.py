@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from sandboxd.binds import BindPolicy
+from sandboxd.core.binds import BindPolicy
+from sandboxd.core.levels import Findings, Lack, offers
+from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.executions import Executions
@@ -12,8 +14,6 @@ from sandboxd.engine.looks import Looks
 from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
-from sandboxd.levels import Findings, Lack, offers
-from sandboxd.policy import Budget, LimitPolicy, TaskBudget
 from tests.unit.engine.fakes.schemes import FakeRoots, FakeScheme
 from tests.unit.engine.fakes.shims import FakeLauncher
 from tests.unit.engine.fakes.stores import FakePast, FakeStore, FakeUids, FakeWorkspaces

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from sandboxd.model import Enforcement, Execution, Limits, Sandbox, SandboxUsage, SchemeName
-from sandboxd.ports.launch import Shim
+from sandboxd.core.model import Enforcement, Execution, Limits, Sandbox, SandboxUsage, SchemeName
+from sandboxd.engine.ports.launch import Shim
 from tests.unit.engine.fakes.world import World
 
 

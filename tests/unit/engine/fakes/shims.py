@@ -8,10 +8,10 @@ import os
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sandboxd.core.model import ErrorCode, OutputSummary
+from sandboxd.core.outcome import Facts
+from sandboxd.engine.ports.launch import LaunchRequest, Shim
 from sandboxd.errors import StdinClosed
-from sandboxd.model import ErrorCode, OutputSummary
-from sandboxd.outcome import Facts
-from sandboxd.ports.launch import LaunchRequest, Shim
 from tests.unit.engine.fakes.world import World
 
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
 
+from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Sandbox
+from sandboxd.core.sums import Past
+from sandboxd.engine.ports.files import SandboxFiles
+from sandboxd.engine.ports.workspaces import Room
 from sandboxd.errors import HostDiskFull
-from sandboxd.model import EnforcedBy, Enforcement, Execution, Sandbox
-from sandboxd.ports.files import SandboxFiles
-from sandboxd.ports.workspaces import Room
-from sandboxd.sums import Past
 from tests.unit.engine.fakes.world import World
 
 

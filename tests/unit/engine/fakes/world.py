@@ -7,8 +7,8 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sandboxd.model import SandboxUsage
-from sandboxd.outcome import Facts
+from sandboxd.core.model import SandboxUsage
+from sandboxd.core.outcome import Facts
 from tests.unit.values import NOW
 
 if TYPE_CHECKING:

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be asked for: defaults, bounds, the host's memory budget. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+
+from sandboxd.core.model import SANDBOX_LIMITS, EnforcedBy, Enforcement, LimitChanges, Limits
+from sandboxd.core.quantity import format_bytes
+from sandboxd.errors import (
+    CapacityExceeded,
+    ConfigError,
+    InvalidRequest,
+    LimitTooLarge,
+    LimitTooSmall,
+    LimitUnsupported,
+    QuotaExceeded,
+)
+
+# Below this the shim, which lives under the same limit, cannot get its own pages.
+MIN_MEMORY_BYTES = 4 << 20
+DEFAULT_MEMORY_BYTES = 2 << 30
+DEFAULT_RESERVE_BYTES = 256 << 20
+# Where no setting bounds it.
+_LONGEST_SECONDS = 366 * 86400.0
+# Of what a host may have of processes and threads together, what is its own.
+_TASKS_KEPT_SHARE = 8
+_TASKS_KEPT_LEAST = 1024
+# kernel.pty.max less kernel.pty.reserve, as the kernel has them.
+DEFAULT_TERMINALS = 4096 - 1024
+# The most terminals of one execution.
+MAX_TERMINALS = 64
+# Shares of pool / this / k, of at most MAX_TERMINALS each, are never more than the pool together:
+# the sum is less than pool / this * (2 + ln MAX_TERMINALS).
+_TERMINAL_SHARE = 7
+# What systemd's UIDS-GIDS page gives to nobody, up to where useradd begins to give out subordinate
+# ids (login.defs(5)), and LXD its containers'. All fit into tar's ustar format, up to 2,097,151.
+DEFAULT_UID_FIRST = 65536
+DEFAULT_UID_COUNT = 100_000 - DEFAULT_UID_FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPolicy:
+    """Server defaults, and the most a caller may ask for."""
+
+    defaults: Limits
+    maxima: Mapping[str, float]
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of all limits."""
+        return [field.name for field in fields(Limits)]
+
+    def for_sandbox(self, asked: LimitChanges) -> Limits:
+        """The defaults with what was asked for; raises LimitTooSmall or LimitTooLarge."""
+        self._check_bounds(asked)
+        return self.changed(self.defaults, asked)
+
+    def changed(self, limits: Limits, asked: LimitChanges) -> Limits:
+        """A sandbox's limits with what was asked for; a file may be as large as the disk limit,
+        unless it was asked otherwise."""
+        changed = limits.with_changes(asked)
+        follows = asked.file_size_bytes is None and limits.file_size_bytes == limits.disk_bytes
+        if asked.disk_bytes is None or not follows:
+            return changed
+        most = self.maxima.get("file_size_bytes", asked.disk_bytes)
+        return replace(changed, file_size_bytes=int(min(asked.disk_bytes, most)))
+
+    def for_execution(
+        self, sandbox: Limits, asked: LimitChanges, *, at_leisure: bool = False
+    ) -> Limits:
+        """The sandbox's limits with what was asked for, at most the sandbox's own.
+
+        at_leisure: a person works in it, and nobody named a timeout: the longest there is.
+        """
+        self._check_bounds(asked)
+        if asked.disk_bytes is not None:
+            raise InvalidRequest.field("limits.disk_bytes", "belongs to the sandbox")
+        for name in SANDBOX_LIMITS:
+            value, bound = getattr(asked, name), getattr(sandbox, name)
+            if value is not None and value > bound:
+                raise _too_large(name, value, bound, "the sandbox's own limit")
+        if at_leisure and asked.timeout_seconds is None:
+            longest = self.maxima.get("timeout_seconds", _LONGEST_SECONDS)
+            sandbox = replace(sandbox, timeout_seconds=max(sandbox.timeout_seconds, longest))
+        return sandbox.with_changes(asked)
+
+    def _check_bounds(self, asked: LimitChanges) -> None:
+        if asked.memory_bytes is not None and asked.memory_bytes < MIN_MEMORY_BYTES:
+            raise LimitTooSmall(
+                f"cannot take memory_bytes {asked.memory_bytes}: the least is "
+                f"{MIN_MEMORY_BYTES} bytes ({format_bytes(MIN_MEMORY_BYTES)})",
+                hint="give the sandbox at least what an interpreter needs, for example 64M",
+                details={"limit": "memory_bytes", "asked": asked.memory_bytes,
+                         "minimum": MIN_MEMORY_BYTES},
+            )  # fmt: skip
+        for name, value in asked.as_dict().items():
+            bound = self.maxima.get(name)
+            if bound is not None and value > bound:
+                raise _too_large(name, value, bound, "this server's maximum")
+
+
+def _too_large(name: str, value: float, bound: float, whose: str) -> LimitTooLarge:
+    return LimitTooLarge(
+        f"cannot take {name} {_shown(name, value)}: {whose} is {_shown(name, bound)}",
+        hint="ask for less; requests are never clamped",
+        details={"limit": name, "asked": value, "maximum": bound},
+    )
+
+
+def _shown(name: str, value: float) -> str:
+    """Sizes to the byte, since the two of a comparison may be near each other."""
+    if "bytes" not in name:
+        return f"{value:g}"
+    return f"{int(value)} ({format_bytes(int(value))})"
+
+
+def check_required(
+    required: Iterable[str], by: EnforcedBy | None, enforcement: Mapping[str, Enforcement]
+) -> None:
+    """Raise LimitUnsupported when a required limit is held by nobody (or not by the kernel)."""
+    for name in required:
+        if name not in enforcement:
+            raise InvalidRequest.field("require", f"{name!r} is not a limit")
+        held = enforcement[name]
+        weak = by is EnforcedBy.KERNEL and held.by is not EnforcedBy.KERNEL
+        if held.by is EnforcedBy.NONE or weak:
+            lack = f"cannot enforce {name} on this host: {held.detail}"
+            if held.by is not EnforcedBy.NONE:
+                who = f"the {held.by.value} holds it ({held.detail})"
+                lack = f"cannot have the kernel enforce {name} on this host: {who}"
+            raise LimitUnsupported(
+                lack,
+                hint="see `sandboxctl doctor` for what this host lacks",
+                details={"limit": name, "enforced_by": held.by.value, "detail": held.detail},
+            )
+
+
+_QUOTA_NAMES = {
+    "memory_bytes": "memory",
+    "record_bytes": "environment, metadata and arguments",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallerQuota:
+    """What all sandboxes of one owner may be together; None = no such bound."""
+
+    sandboxes: int | None = None
+    memory_bytes: int | None = None
+    executions: int | None = None
+    # Of sandboxes in which something runs.
+    pids: int | None = None
+    record_bytes: int | None = None
+
+    def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
+        """Raise QuotaExceeded when `asked` more of a field of this do not fit."""
+        bound = getattr(self, what)
+        if bound is None or used + asked <= bound:
+            return
+        named = _QUOTA_NAMES.get(what, what)
+        show = format_bytes if "bytes" in what else str
+        raise QuotaExceeded(
+            f"cannot give uid {owner_uid} more {named}: {show(used)} of {show(bound)} are in use, "
+            f"and {show(asked)} more were asked for",
+            hint="release a sandbox or wait for an execution to end",
+            details={"quota": what, "maximum": bound, "used": used, "asked": asked},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBudget:
+    """The processes and threads that all sandboxes together may have, so that the host always has
+    some left: a full table of tasks refuses root's forks, too.
+
+    host: how many there can be; source: where that is set.
+    """
+
+    host: int
+    source: str
+
+    @property
+    def total(self) -> int:
+        """The aggregate limit."""
+        kept = max(self.host // _TASKS_KEPT_SHARE, min(_TASKS_KEPT_LEAST, self.host // 2))
+        return max(1, self.host - kept)
+
+    @property
+    def largest(self) -> int:
+        """The most for one sandbox: it leaves others as much."""
+        return max(1, self.total // 2)
+
+    def check(self, asked: int, committed: int) -> None:
+        """Raise CapacityExceeded when `asked` more do not fit beside those `committed`."""
+        if committed + asked > self.total:
+            raise CapacityExceeded(
+                f"cannot let a sandbox with pids {asked} run: sandboxes that run may have "
+                f"{committed} of {self.total} processes and threads already",
+                hint="wait for an execution to end, or give sandboxes fewer pids",
+                details={"tasks_total": self.total, "tasks_committed": committed,
+                         "tasks_asked": asked},
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalBudget:
+    """The pseudo-terminals that all sandboxes together may have open.
+
+    usable: kernel.pty.max less what the kernel keeps for the host. A quarter is for executions
+    with a terminal, one each; of the rest an execution may open the fewer the more run: the k-th
+    of those that run had at least k-1 others beside it when it was started, so that the sums stay
+    within their bounds whoever ends.
+    """
+
+    usable: int = DEFAULT_TERMINALS
+
+    @property
+    def total(self) -> int:
+        """The aggregate: an eighth is for others on the host."""
+        return self.usable - self.usable // 8
+
+    def share(self, *, of_caller: int, of_all: int) -> int:
+        """How many an execution may open that starts beside so many others of its caller, and of
+        everybody."""
+        pool = self.total - self.total // 4
+        mine = pool // (2 * _TERMINAL_SHARE * (of_caller + 1))
+        return min(MAX_TERMINALS, mine, pool // (_TERMINAL_SHARE * (of_all + 1)))
+
+    def check(self, *, owner_uid: int, of_caller: int, of_all: int) -> None:
+        """Raise QuotaExceeded or CapacityExceeded where so many executions have a terminal that
+        there is none for another."""
+        kept = self.total // 4
+        if of_caller >= max(1, kept // 2):
+            raise QuotaExceeded(
+                f"cannot give uid {owner_uid} another terminal: {of_caller} of its executions have "
+                "one",
+                hint="wait for one to end, or run without tty",
+                details={"quota": "terminals", "maximum": max(1, kept // 2), "used": of_caller},
+            )
+        if of_all >= kept:
+            raise CapacityExceeded(
+                f"cannot give an execution a terminal: {of_all} have one, as many as may have",
+                hint="wait for one to end, run without tty, or raise kernel.pty.max",
+                details={"terminals_total": kept},
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The memory that all sandboxes' limits together may promise: host limit minus reserve."""
+
+    host_bytes: int
+    reserve_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """The aggregate limit."""
+        return self.host_bytes - self.reserve_bytes
+
+    def check(self, asked_bytes: int, committed_bytes: int) -> None:
+        """Raise CapacityExceeded when `asked_bytes` more do not fit."""
+        if committed_bytes + asked_bytes > self.total_bytes:
+            free = max(0, self.total_bytes - committed_bytes)
+            raise CapacityExceeded(
+                f"cannot reserve {format_bytes(asked_bytes)} of memory: "
+                f"{format_bytes(free)} of {format_bytes(self.total_bytes)} are free",
+                hint="release a sandbox, ask for less memory, or try again later",
+                details={"budget_bytes": self.total_bytes, "committed_bytes": committed_bytes,
+                         "asked_bytes": asked_bytes},
+            )  # fmt: skip
+
+    def default_memory(self, explicit: int | None) -> int:
+        """The default memory limit: as set, or min(2 GiB, half the budget).
+
+        Raises ConfigError when a set one does not fit even once, or nothing fits.
+        """
+        if self.total_bytes < MIN_MEMORY_BYTES:
+            raise ConfigError(
+                f"cannot start: the host's {format_bytes(self.host_bytes)} less the reserve of "
+                f"{format_bytes(self.reserve_bytes)} leave no room for a sandbox",
+                hint="lower SANDBOX_WORKER_MEMORY_RESERVE_BYTES",
+            )
+        if explicit is None:
+            return min(DEFAULT_MEMORY_BYTES, max(MIN_MEMORY_BYTES, self.total_bytes // 2))
+        if explicit > self.total_bytes:
+            raise ConfigError(
+                f"cannot start: the default memory limit of {format_bytes(explicit)} does not fit "
+                f"into the budget of {format_bytes(self.total_bytes)} even once",
+                hint="lower SANDBOX_MEMORY_LIMIT_BYTES or the reserve",
+            )
+        return explicit

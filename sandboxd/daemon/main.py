@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon: wires everything together and lives from READY to SIGTERM.
+
+Theory of operation. This process answers the API (api/), decides (engine/) and keeps records
+(records/). It runs no command and forks nothing: a spawner (spawner/spawner.py), a service of its
+own on systemd hosts, forks a shim for each execution, and the shim (shim/shim.py) starts, watches,
+judges and records it. Under the systemd scheme (schemes/systemd.py) a sandbox is a transient slice
+and an execution a transient scope, which the daemon asks of systemd while the shim is held; the
+kernel holds the limits. Elsewhere the rlimit scheme (schemes/rlimit.py) does what it can and says
+so. Shims and commands live outside the daemon's own cgroup: SIGTERM leaves them running, and the
+next daemon on the same state directory takes them over (engine/adoption.py). A private daemon
+(`--private`) is for one call of sandboxctl: it ends everything with itself, and ends when its
+standard input does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from typing import NoReturn
+
+from sandboxd import __version__
+from sandboxd.api.listener import group_id, listen
+from sandboxd.api.server import serving
+from sandboxd.cgroup import host
+from sandboxd.core.binds import BindPolicy
+from sandboxd.core.levels import Allowed, Findings, Lack, Offers, offers
+from sandboxd.core.model import Isolation, Network, SchemeName
+from sandboxd.core.names import UnitNames
+from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget
+from sandboxd.core.remedies import Need, remedy
+from sandboxd.daemon import config, journal
+from sandboxd.engine.context import Context, Settings, Tasks
+from sandboxd.engine.engine import Engine
+from sandboxd.engine.history import KEPT_INTERVALS
+from sandboxd.engine.life import Life
+from sandboxd.engine.registry import Registry
+from sandboxd.errors import ConfigError, SandboxdError
+from sandboxd.isolation import seccomp
+from sandboxd.isolation.uids import CallerUid, UidRange
+from sandboxd.launch.spawner import MAX_RUNTIME_PATH
+from sandboxd.records.keys import DiskKeys
+from sandboxd.records.past import DiskPast
+from sandboxd.records.store import DiskStore
+from sandboxd.schemes.choose import Chosen, Wanted, choose
+from sandboxd.schemes.helpers import have_units
+from sandboxd.systemd import notify
+from sandboxd.workspace import instance
+from sandboxd.workspace.device import backing
+from sandboxd.workspace.directories import Directories
+from sandboxd.workspace.disk import DiskMeans
+
+_log = logging.getLogger(__name__)
+# malloc.h
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+
+
+class SystemClock:
+    """Fits ports.host.Clock."""
+
+    def now(self) -> datetime:
+        """The wall clock, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds since boot, the same for every process of this boot."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def main() -> None:
+    """Entry point of `sandboxd`."""
+    arguments = config.argument_parser().parse_args(sys.argv[1:])
+    _give_memory_back()
+    _raise_descriptor_limit()
+    journal.set_up(os.environ)
+    try:
+        # By the environment's name already, since a setting beside it may be refused.
+        with _ready_file(os.environ.get("SANDBOX_READY_FILE") or None):
+            settings = config.load(arguments.config, os.environ)
+            journal.set_level(settings.log_level)
+            for text in config.unknown(os.environ):
+                _log.warning("Ignored: %s", text)
+            with _ready_file(settings.ready_file):
+                asyncio.run(_Daemon(arguments, settings).run())
+    except SandboxdError as exc:
+        _give_up(exc)
+    except ExceptionGroup as group:
+        # What is raised while tasks run comes as a group of one.
+        if len(group.exceptions) != 1 or not isinstance(group.exceptions[0], SandboxdError):
+            raise
+        _give_up(group.exceptions[0])
+
+
+def _give_up(exc: SandboxdError) -> NoReturn:
+    _log.critical("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
+    sys.exit(1)
+
+
+def _give_memory_back() -> None:
+    """Keep large buffers in mappings of their own, which end with them: glibc raises the threshold
+    each time one is freed, and then keeps what answers with much output needed (mallopt(3))."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+        mallopt(_M_ARENA_MAX, 2)
+
+
+def _raise_descriptor_limit() -> None:
+    """Each execution holds two: the soft limit is for programs that use select(2), we do not."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def _ready_file(path: str | None) -> Iterator[None]:
+    """Gone before start-up work begins and on every exit; `_Daemon` makes it when ready."""
+    if path is None:
+        yield
+        return
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+class _Daemon:
+    """One run of the daemon."""
+
+    def __init__(self, arguments: argparse.Namespace, settings: config.Config) -> None:
+        self._settings = settings
+        self._state = os.path.realpath(arguments.state_dir)
+        self._runtime = os.path.realpath(arguments.runtime_dir)
+        self._socket = arguments.socket or os.path.join(self._runtime, "sandboxd.sock")
+        self._private: bool = arguments.private
+        self._stop_all: bool = arguments.stop_all
+        self._notifier = notify.choose()
+        self._was_ready = False
+
+    async def run(self) -> None:
+        """Start, serve, stop."""
+        stop = _stop_event(watch_stdin=self._private)
+        self._prepare_directories()
+        async with AsyncExitStack() as cleanup:
+            cleanup.callback(self._remove_private_directories)
+            cleanup.enter_context(instance.lock(self._state))
+            instance_id = instance.instance_id(self._state)
+            is_below = not have_units()
+            bound = host.memory_bound(own=is_below)
+            budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
+            room = host.tasks_bound(own=is_below)
+            task_budget = TaskBudget(room.count, room.source)
+            policy = self._settings.limit_policy(budget, task_budget)
+            clock = SystemClock()
+            directories = Directories(
+                self._state,
+                disk_floor_bytes=self._settings.disk_floor_bytes,
+                # What is there can be ended whatever holds it.
+                disk_means=DiskMeans("auto" if self._stop_all else self._settings.disk_means),
+            )
+            directories.open()
+            cleanup.callback(directories.close)
+            chosen = await choose(self._wanted(instance_id, budget, task_budget))
+            cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
+            await directories.use(chosen.builders, chosen.disks)
+            tasks = Tasks()
+            clock = SystemClock()
+            context = Context(
+                settings=self._engine_settings(instance_id, policy, chosen),
+                clock=clock,
+                scheme=chosen.scheme,
+                launcher=chosen.launcher,
+                roots=chosen.roots,
+                workspaces=directories,
+                uids=self._uids(instance_id),
+                store=DiskStore(self._state, clock),
+                past=DiskPast(self._state, kept=KEPT_INTERVALS),
+                registry=Registry(
+                    budget, task_budget, self._settings.caller_quota(), _terminal_budget()
+                ),
+                tasks=tasks,
+                life=Life(clock, logs_arguments=self._settings.log_arguments),
+            )
+            engine = Engine(context)
+            async with tasks:
+                await engine.open()
+                if not self._stop_all:
+                    await self._serve(engine, chosen, stop)
+                if self._private or self._stop_all:
+                    await engine.release_all()
+                if not self._private:
+                    await engine.close()
+                tasks.cancel_all()
+
+    async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:
+        admin_gid = group_id("admin_group", self._settings.admin_group)
+        socket_gid = group_id("socket_group", self._settings.socket_group)
+        handed = notify.listen_sockets(self._notifier)
+        if socket_gid is None:
+            socket_gid = admin_gid
+        sockets = handed or [listen(self._socket, gid=socket_gid)]
+        keys = DiskKeys(self._state)
+        keys.open()
+        admin_gids = () if admin_gid is None else (admin_gid,)
+        async with serving(engine, sockets, keys=keys, admin_gids=admin_gids):
+            watchdog = asyncio.create_task(self._feed_watchdog())
+            self._tell_ready(f"{chosen.scheme.name} scheme: {chosen.scheme.reason}")
+            try:
+                await stop.wait()
+            finally:
+                engine.is_ready = False
+                watchdog.cancel()
+                notify.stopping(self._notifier, "stopping")
+        if not handed:
+            with suppress(FileNotFoundError):
+                os.unlink(self._socket)
+
+    def _tell_ready(self, status: str) -> None:
+        if self._settings.ready_file is not None:
+            try:
+                with open(self._settings.ready_file, "w", encoding="ascii") as file:
+                    file.write("ready\n")
+            except OSError as exc:
+                raise ConfigError(
+                    f"cannot write the ready file {self._settings.ready_file}: {exc.strerror}",
+                    hint="name another with SANDBOX_READY_FILE",
+                ) from exc
+        self._was_ready = True
+        notify.ready(self._notifier, status)
+        _log.info("Ready on %s, %s", self._socket, status)
+
+    async def _feed_watchdog(self) -> None:
+        seconds = self._notifier.watchdog_seconds()
+        while seconds is not None:
+            notify.watchdog(self._notifier)
+            await asyncio.sleep(seconds / 2)
+
+    def _remove_private_directories(self) -> None:
+        """A private daemon's go with it; one that never got ready leaves its log to its parent."""
+        if self._private and self._was_ready:
+            instance.remove_directories(self._state, self._runtime)
+
+    def _prepare_directories(self) -> None:
+        if len(self._runtime) > MAX_RUNTIME_PATH:
+            raise ConfigError(
+                f"cannot use {self._runtime} for sockets: the path is longer than "
+                f"{MAX_RUNTIME_PATH} bytes, too long for a Unix socket below it",
+                hint="choose a shorter --runtime-dir",
+            )
+        try:
+            os.makedirs(self._state, mode=0o711, exist_ok=True)
+            os.makedirs(self._runtime, mode=0o755, exist_ok=True)
+            os.makedirs(os.path.join(self._runtime, "executions"), mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise ConfigError(
+                f"cannot make {exc.filename}: {exc.strerror}",
+                hint="name other directories with --state-dir and --runtime-dir",
+            ) from exc
+
+    def _wanted(self, instance_id: str, budget: Budget, tasks: TaskBudget) -> Wanted:
+        is_service = (self._state, self._runtime) == (
+            config.DEFAULT_STATE_DIRECTORY, config.DEFAULT_RUNTIME_DIRECTORY,
+        )  # fmt: skip
+        io_path, io_detail = self._io_device()
+        return Wanted(
+            cgroup_mode=self._settings.cgroup_mode,
+            names=UnitNames.of_instance(instance_id, is_service=is_service),
+            instance_id=instance_id,
+            runtime_directory=self._runtime,
+            aggregate_bytes=budget.total_bytes,
+            aggregate_tasks=tasks.total,
+            io_path=io_path,
+            io_detail=io_detail,
+            address_space_bytes=self._settings.address_space_limit_bytes,
+            images=self._settings.images_directory,
+            system_paths=self._settings.system_paths,
+            etc_hidden=self._settings.etc_hidden,
+            denied_addresses=self._settings.denied_addresses,
+        )
+
+    def _io_device(self) -> tuple[str, str]:
+        """What gets the IO limits, and how it was found."""
+        if self._settings.io_device is not None:
+            return self._settings.io_device, f"{self._settings.io_device}, as configured"
+        found = backing(self._state)
+        return found.device or self._state, found.detail
+
+    def _offers(self, chosen: Chosen) -> Offers:
+        mounts: tuple[Lack, ...] = ()
+        if not chosen.pid_namespace:
+            need = Need.MOUNTS if os.geteuid() == 0 else Need.ROOT
+            mounts = (Lack("pid namespaces", remedy(need, host.place())),)
+        found = Findings(
+            is_root=os.geteuid() == 0,
+            kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
+            call_filter=_filter_lacks(),
+            private_mounts=() if chosen.root_lacks else mounts,
+            root=chosen.root_lacks,
+            network=chosen.network_lacks,
+            place=host.place(),
+        )
+        allowed = Allowed(
+            Isolation(self._settings.isolation_minimum),
+            tuple(Network(name) for name in self._settings.networks),
+        )
+        return offers(found, self._settings.isolation, allowed)
+
+    def _uids(self, instance_id: str) -> UidRange | CallerUid:
+        if os.geteuid() != 0:
+            return CallerUid()
+        return UidRange(instance_id, first=self._settings.uid_first, count=self._settings.uid_count)
+
+    def _engine_settings(self, instance_id: str, policy: LimitPolicy, chosen: Chosen) -> Settings:
+        missing = list(chosen.missing)
+        if os.geteuid() != 0:
+            missing.append("root: commands run with the daemon's own uid and privileges")
+        if not chosen.pid_namespace:
+            missing.append("pid namespace: commands see the host's processes")
+        missing += [lack.what for lack in _filter_lacks()]
+        return Settings(
+            version=__version__,
+            instance_id=instance_id,
+            policy=policy,
+            offers=self._offers(chosen),
+            binds=BindPolicy.of_settings(self._settings.bind_paths, self._settings.system_paths),
+            private_mounts=chosen.pid_namespace and chosen.roots.has_private_mounts,
+            cgroup_mode=self._settings.cgroup_mode,
+            cgroup_version=host.hierarchy().value,
+            cgroup_detail=chosen.scheme.reason,
+            missing=tuple(missing),
+            runtime_hints=self._settings.runtime_hints,
+            max_executions=self._settings.max_executions,
+            retention_seconds=self._settings.retention_seconds,
+            retention_executions=self._settings.retention_executions,
+            retention_output_bytes=self._settings.retention_output_bytes,
+            retention_argument_bytes=self._settings.retention_argument_bytes,
+        )
+
+
+def _terminal_budget() -> TerminalBudget:
+    usable = host.terminals()
+    return TerminalBudget() if usable is None else TerminalBudget(usable)
+
+
+def _filter_lacks() -> tuple[Lack, ...]:
+    lack = seccomp.lack()
+    return () if lack is None else (Lack(lack, "run sandboxd on x86_64 or aarch64"),)
+
+
+def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
+    """Set by SIGTERM and SIGINT and, if asked, by the end of standard input."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def read_stdin() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            stop.set()
+
+    if watch_stdin:
+        loop.add_reader(0, read_stdin)
+    return stop

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's side of the builder: gives orders, waits for the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import signal
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from sandboxd.core.turns import Turn, Turns
+from sandboxd.errors import InternalError, OperationTimedOut, host_lacks
+from sandboxd.launch.connection import SpawnerUnreachable
+from sandboxd.launch.spawner import SpawnerClient, memory_file
+from sandboxd.protocol import records
+
+_ANSWER_SECONDS = 45.0
+_ATTEMPTS = 3
+# Builders at work at a time: each is a process or three.
+_BUILDERS = 8
+_REMOVERS = 4
+# A second's work: several times what a removal reads before it has removed anything.
+_ENTRIES_OF_A_TURN = 50_000
+
+
+class Builders:
+    """Short-lived processes that do what the daemon itself must not or should not."""
+
+    def __init__(self, spawner: SpawnerClient) -> None:
+        self._spawner = spawner
+        self._slots = asyncio.Semaphore(_BUILDERS)
+        self._removers = Turns(_REMOVERS)
+
+    async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        """The answer to an order: {"ok"}, or "kind" and "text" of what went wrong.
+
+        Raises InternalError, OperationTimedOut and SpawnerUnreachable.
+        """
+        async with self._slots:
+            for _ in range(_ATTEMPTS - 1):
+                with suppress(SpawnerUnreachable):
+                    return await self._ask_once(order, _ANSWER_SECONDS)
+            return await self._ask_once(order, _ANSWER_SECONDS)
+
+    async def remove_tree(self, path: str, turn: Turn) -> None:
+        """Remove a tree, however many turns it takes; cancelled, or with the daemon's end, it
+        stops.
+
+        Raises as `ask`, and InternalError where something of it stays.
+        """
+        order = {"op": "remove_tree", "path": path, "most": _ENTRIES_OF_A_TURN}
+        has_ended = False
+        while not has_ended:
+            async with self._removers.one(turn):
+                answer = await self._ask_once(order, None)
+            if not answer["ok"]:
+                raise InternalError(f"cannot remove {path}: {answer['text']}")
+            has_ended = answer["has_ended"]
+
+    async def _ask_once(self, order: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+        """Raises SpawnerUnreachable when no builder is at it any more, nor has done it."""
+        with ExitStack() as close:
+            order_fd = memory_file("order", records.encode(order))
+            close.callback(os.close, order_fd)
+            read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            close.callback(os.close, read_fd)
+            try:
+                answer, fds = await self._spawner.ask({"op": "build"}, [order_fd, write_fd])
+            except SpawnerUnreachable:
+                os.close(write_fd)
+                # It may have forked one before it went away, which would undo another one's work.
+                late = await _answer(read_fd, None, _ANSWER_SECONDS)
+                if late is None:
+                    raise
+                return late
+            except BaseException:
+                os.close(write_fd)
+                raise
+            os.close(write_fd)
+            if not answer["ok"]:
+                raise InternalError(f"cannot start a builder: {answer['text']}")
+            if not fds:
+                # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
+                raise host_lacks("cannot start a builder", OSError(errno.EMFILE, ""))
+            close.callback(os.close, fds[0])
+            done = await _answer(read_fd, fds[0], seconds)
+            if done is None:
+                raise InternalError("cannot make or take away what a sandbox has: the builder died")
+            return done
+
+
+async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> dict[str, Any] | None:
+    """What the builder says, None where it ended without a word; killed where it says nothing in
+    time."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(read_fd, readable.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await readable.wait()
+    except TimeoutError as exc:
+        if pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        raise OperationTimedOut("cannot go on: the builder of a sandbox does not end") from exc
+    finally:
+        loop.remove_reader(read_fd)
+    data = os.read(read_fd, records.MAX_BUILDER_ANSWER_BYTES)
+    if not data:
+        return None
+    answer: dict[str, Any] = json.loads(data)
+    return answer

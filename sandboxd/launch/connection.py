@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one connection to the spawner: asks, and puts another in the place of one that is gone or
+does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.errors import InternalError, SandboxdError
+from sandboxd.launch.packets import Packets
+from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.protocol import records
+
+# A fork takes milliseconds, and all starts wait behind one that hangs.
+_ANSWER_SECONDS = 5.0
+_START_SECONDS = 30.0
+_END_SECONDS = 3.0
+_RETRY_SECONDS = 0.01
+
+_log = logging.getLogger(__name__)
+Answer = tuple[dict[str, Any], list[int]]
+
+
+class SpawnerUnreachable(SandboxdError):
+    """Raised when no spawner answers; what was asked for was not done, or will be given up."""
+
+    retryable = True
+
+
+class SpawnerConnection:
+    """Asks one spawner at a time, one question at a time.
+
+    start: makes a spawner listen on the path it is given, when none does.
+    """
+
+    def __init__(self, path: str, start: Callable[[str], Awaitable[None]]) -> None:
+        self.path = path
+        self._start = start
+        self._packets: Packets | None = None
+        self._pidfd = -1
+        self._answer: asyncio.Future[Answer] | None = None
+        self._lock = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._supervisor_argv: list[str] = []
+        self._is_missing = True
+
+    async def open(self) -> None:
+        """Connect, after starting a spawner where none answers. Raises SpawnerUnreachable."""
+        async with self._lock:
+            await self._ensure_connected()
+
+    async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
+        """Its answer, with descriptors that are the caller's from now on.
+
+        Raises SpawnerUnreachable; the next call finds another spawner.
+        """
+        async with self._lock:
+            await self._ensure_connected()
+            return await self._exchange(request, fds)
+
+    async def check(self) -> None:
+        """See that it answers. Raises SpawnerUnreachable when none could be had."""
+        if self._lock.locked():
+            # Whoever asks just now has a deadline of its own.
+            return
+        with suppress(SpawnerUnreachable):
+            await self.ask({"op": "hello"}, [])
+            return
+        await self.open()
+
+    async def supervise(self, argv: list[str]) -> None:
+        """Have the spawner, and each that comes after it, keep this program running."""
+        self._supervisor_argv = argv
+        request = {"op": "supervise", "argv": argv}
+        try:
+            answer, _ = await self.ask(request, [])
+        except SpawnerUnreachable:
+            answer, _ = await self.ask(request, [])
+        if not answer["ok"]:
+            raise InternalError(f"cannot start the supervisor: {answer['text']}")
+
+    async def stop(self) -> None:
+        """Have the spawner end, and wait for that a little; its shims go on."""
+        async with self._lock:
+            # A question that was broken off has taken the connection along.
+            if self._packets is not None or await self._try_connect():
+                self._ended.clear()
+                with suppress(SpawnerUnreachable):
+                    await self._exchange({"op": "stop"}, [])
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_END_SECONDS):
+                            await self._ended.wait()
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; the spawner goes on."""
+        if self._packets is not None:
+            self._packets.close()
+            self._packets = None
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    # -- private, under the lock
+
+    async def _ensure_connected(self) -> None:
+        if self._packets is not None:
+            return
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        self._is_missing = True
+        while not await self._try_connect():
+            if asyncio.get_running_loop().time() > deadline:
+                raise SpawnerUnreachable(
+                    f"cannot reach the spawner on {self.path}: it did not start"
+                )
+            if self._is_missing:
+                await self._start(self.path)
+                self._is_missing = False
+            await asyncio.sleep(_RETRY_SECONDS)
+        if self._supervisor_argv:
+            await self._exchange({"op": "supervise", "argv": self._supervisor_argv}, [])
+
+    async def _try_connect(self) -> bool:
+        self.close()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A full queue of one that hangs would hold us up for ever (unix(7), EAGAIN).
+        connection.setblocking(False)
+        try:
+            connection.connect(self.path)
+            self._pidfd = open_pidfd(_listener_pid(connection))
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError, ProcessLookupError):
+            connection.close()
+            return False
+        self._packets = Packets(connection, self._on_answer, self._on_end)
+        try:
+            answer, _ = await self._exchange({"op": "hello"}, [])
+            if answer.get("protocol") == records.PROTOCOL:
+                return True
+            # Another version's: let it end, its shims speak for themselves.
+            self._is_missing = True
+            await self._exchange({"op": "stop"}, [])
+        except SpawnerUnreachable:
+            return False
+        self.close()
+        return False
+
+    async def _exchange(self, request: dict[str, Any], fds: list[int]) -> Answer:
+        packets = self._packets
+        if packets is None or not packets.send(request, fds):
+            raise SpawnerUnreachable("cannot start a shim: the spawner went away")
+        # Its answer is read by the loop, and so not before this waits for it.
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await self._answer
+        except TimeoutError as exc:
+            self._give_up_on_it()
+            raise SpawnerUnreachable("cannot start a shim: the spawner does not answer") from exc
+        except asyncio.CancelledError:
+            # An answer that comes later would be taken for that to the next question.
+            self.close()
+            raise
+        finally:
+            self._answer = None
+
+    def _give_up_on_it(self) -> None:
+        """SIGKILL it, since it would listen on for ever; its shims do not notice."""
+        _log.error("The spawner did not answer for %g seconds: replacing it", _ANSWER_SECONDS)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._is_missing = True
+        self.close()
+
+    def _on_answer(self, answer: dict[str, Any], fds: list[int]) -> None:
+        if self._answer is None or self._answer.done():
+            for fd in fds:
+                os.close(fd)
+        else:
+            self._answer.set_result((answer, fds))
+
+    def _on_end(self) -> None:
+        self._packets = None
+        self._ended.set()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(
+                SpawnerUnreachable("cannot start a shim: the spawner went away")
+            )
+
+
+def _listener_pid(connection: socket.socket) -> int:
+    """Who listens at the other end (SO_PEERCRED, unix(7))."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", credentials)[0])

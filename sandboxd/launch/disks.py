@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has sandboxes' disk images made, mounted and unmounted, by builders (launch/builders.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Any
+
+from sandboxd.errors import InternalError, LimitBelowUsage, LimitUnsupported
+from sandboxd.isolation import disks
+from sandboxd.launch.builders import Builders
+
+
+class Disks:
+    """File systems of sandboxes' own; fits workspace.own_disks.Mounts."""
+
+    def __init__(self, builders: Builders, runtime_directory: str) -> None:
+        self._builders = builders
+        self._root = disks.root_of(runtime_directory)
+
+    def directory(self, name: str) -> str:
+        """Where one is mounted."""
+        return os.path.join(self._root, name)
+
+    async def hold(self, name: str, *, image: str, size_bytes: int, gid: int) -> None:
+        """Have one there with room for so many bytes: made, mounted or changed.
+
+        Raises LimitBelowUsage where more is in use, LimitUnsupported where this host lets none
+        grow, and InternalError.
+        """
+        answer = await self._builders.ask(
+            {"op": "hold_disk", "root": self._root, "name": name, "image": image,
+             "size_bytes": size_bytes, "gid": gid}
+        )  # fmt: skip
+        if answer["ok"]:
+            return
+        if answer["kind"] == "full":
+            raise LimitBelowUsage(
+                f"cannot lower disk_bytes to {size_bytes}: {answer['text']}",
+                hint="delete something inside first",
+                details={"limit": "disk_bytes", "asked": size_bytes},
+            )
+        if answer["kind"] == "permission":
+            raise LimitUnsupported(
+                f"cannot make room for {size_bytes} bytes: {answer['text']}",
+                hint="an image is enlarged with CAP_SYS_RESOURCE only; make another sandbox",
+                details={"limit": "disk_bytes", "asked": size_bytes},
+            )
+        raise InternalError(f"cannot make or mount the image {image}: {answer['text']}")
+
+    async def remove(self, name: str) -> None:
+        """Unmount one; fine where there is none."""
+        await self._do({"op": "remove_disk", "root": self._root, "name": name})
+
+    async def remove_others(self, kept: Collection[str]) -> None:
+        """Unmount all but these."""
+        await self._do({"op": "remove_other_disks", "root": self._root, "kept": list(kept)})
+
+    async def remove_all(self) -> None:
+        """At the end of all work: nothing of ours stays mounted."""
+        if os.geteuid() == 0:
+            await self._do({"op": "remove_all_disks", "root": self._root})
+
+    async def _do(self, order: dict[str, Any]) -> None:
+        answer = await self._builders.ask(order)
+        if not answer["ok"]:
+            raise InternalError(f"cannot unmount sandboxes' disks: {answer['text']}")

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SEQPACKET connection in the event loop: JSON objects with file descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from sandboxd.protocol import records
+
+_MAX_FDS = 4
+Receiver = Callable[[dict[str, Any], list[int]], None]
+
+
+class Packets:
+    """Calls `on_packet` for each object that arrives and `on_end` once, at the end."""
+
+    def __init__(
+        self, connection: socket.socket, on_packet: Receiver, on_end: Callable[[], None]
+    ) -> None:
+        self._socket = connection
+        self._on_packet = on_packet
+        self._on_end = on_end
+        self._open = True
+        connection.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(connection.fileno(), self._receive)
+
+    def send(self, message: dict[str, Any], fds: list[int] | None = None) -> bool:
+        """Send one packet whole; False when the connection is over.
+
+        The peer's queue holds more packets than we ever have under way, so a full one means that
+        it does not live: that counts as over.
+        """
+        if not self._open:
+            return False
+        try:
+            socket.send_fds(self._socket, [records.encode(message)], fds or [])
+        except OSError:
+            self.close()
+            self._on_end()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close without telling `on_end`."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    def _receive(self) -> None:
+        # One packet a call: the loop comes back while there are more, and others get their turn.
+        try:
+            packet, fds, _, _ = socket.recv_fds(self._socket, records.MAX_PACKET_BYTES, _MAX_FDS)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, fds = b"", []
+        if not packet:
+            self.close()
+            self._on_end()
+            return
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        self._on_packet(records.decode(packet), list(fds))

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has networks and roots made, tried out and taken away, by builders (launch/builders.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sandboxd.cgroup.host import place
+from sandboxd.core.levels import HOME_INSIDE, Lack
+from sandboxd.core.model import Isolation, Network, Sandbox
+from sandboxd.core.names import new_id
+from sandboxd.core.remedies import Need, remedy
+from sandboxd.errors import InternalError, InvalidRequest
+from sandboxd.isolation import disks, pins
+from sandboxd.launch import reports
+from sandboxd.launch.builders import Builders
+
+_PROBE_SHM_BYTES = 1 << 20
+_REMEDIES = {
+    "bubblewrap": "install bubblewrap, on Debian: apt-get install bubblewrap",
+    "other": "see the text; namespaces must be enabled in the kernel and mounts allowed",
+}
+_NO_LAYERS = "file locks and watches: sandboxes see each other's on the host's files: {}"
+_NO_PRIVATE_MOUNTS = (
+    "private mounts: at basic commands share the host's /tmp, /dev/shm and /proc: {}"
+)
+
+
+class Roots:
+    """What sandboxes have of their own; fits ports.scheme.Roots.
+
+    images: the folder of the roots that a sandbox may name, None = there is none. system_paths:
+    what else of the host is in a root, read-only; etc_hidden: what of its /etc is not.
+    """
+
+    def __init__(
+        self,
+        builders: Builders,
+        runtime_directory: str,
+        *,
+        images: str | None,
+        system_paths: Collection[str],
+        etc_hidden: Collection[str],
+    ) -> None:
+        self._builders = builders
+        self._runtime = runtime_directory
+        self._images = images
+        self._system_paths = list(system_paths)
+        self._etc_hidden = list(etc_hidden)
+        self._root = pins.root_of(runtime_directory)
+        self._layers = False
+        # What roots lack here although they can be had, in words.
+        self.notes: tuple[str, ...] = ()
+        # Whether an execution at basic can have mounts of its own.
+        self.has_private_mounts = False
+
+    async def missing(self) -> tuple[tuple[Lack, ...], tuple[Lack, ...]]:
+        """What a root and what a network namespace lack here, by making one of each."""
+        if os.geteuid() != 0:
+            way = remedy(Need.ROOT, place())
+            not_root = (Lack("root: mounts and namespaces", way),)
+            return not_root, not_root
+        answer = await self._builders.ask(
+            {"op": "try_layers", **self._place("probe", Isolation.STANDARD, Network.HOST)}
+        )
+        self._layers = answer["ok"]
+        self.notes = () if answer["ok"] else (_NO_LAYERS.format(answer["text"]),)
+        await self._try_host_root()
+        root = await self._try_out(Isolation.STANDARD, Network.HOST)
+        network = await self._try_out(Isolation.BASIC, Network.LOOPBACK)
+        return root, network
+
+    async def build(
+        self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
+    ) -> None:
+        """Make what its isolation and network ask for, unless it is there."""
+        wanted = pins.kinds(sandbox.isolation, sandbox.network)
+        if not wanted:
+            return
+        order = {
+            **self._place(sandbox.id, sandbox.isolation, sandbox.network),
+            "image": self._image(sandbox),
+            "files": dict(files),
+            "home": home,
+            "tmp": tmp,
+            "shm_bytes": reports.shm_bytes(sandbox.limits),
+            "binds": [
+                {"source": bind.source, "target": bind.target, "writable": bind.writable}
+                for bind in sandbox.binds
+            ],
+        }
+        answer = await self._builders.ask({"op": "build", **order})
+        if answer["ok"]:
+            return
+        if answer["kind"] == "image":
+            raise InvalidRequest.field("rootfs", answer["text"])
+        raise InternalError(f"cannot make the root of sandbox {sandbox.id}: {answer['text']}")
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        """Let go of it; fine where there is none."""
+        if pins.kinds(sandbox.isolation, sandbox.network):
+            await self._do({"op": "remove", "pins_directory": os.path.join(self._root, sandbox.id)})
+
+    async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
+        """What an earlier daemon made for sandboxes that are not among these."""
+        if os.geteuid() == 0:
+            kept = list(sandbox_ids)
+            await self._do({"op": "remove_others", "pins_root": self._root, "kept": kept})
+
+    async def remove_all(self) -> None:
+        """At the end of all work: nothing of ours stays mounted."""
+        if os.geteuid() == 0:
+            await self._do({"op": "remove_all", "pins_root": self._root})
+
+    # -- private
+
+    def _place(self, name: str, isolation: Isolation, network: Network) -> dict[str, Any]:
+        return {
+            "pins_directory": os.path.join(self._root, name),
+            "pins": list(pins.kinds(isolation, network)),
+            "isolation": isolation.value,
+            "network": network.value,
+            "system_paths": self._system_paths,
+            "etc_hidden": self._etc_hidden,
+            "files": {},
+            "layers": self._layers,
+            "home_inside": HOME_INSIDE,
+        }
+
+    def _image(self, sandbox: Sandbox) -> str | None:
+        if sandbox.rootfs is None:
+            return None
+        if self._images is None:
+            raise InvalidRequest.field("rootfs", "this server has no images: see images_directory")
+        return os.path.join(self._images, sandbox.rootfs)
+
+    async def _try_host_root(self) -> None:
+        order = {
+            "op": "try_host_root",
+            "pins_root": self._root,
+            "disks_root": disks.root_of(self._runtime),
+            "tmp_dir": os.path.join(self._runtime, "executions"),
+            "record_directory": self._runtime,
+            "pid_namespace": True,
+            "files": {},
+            "shm_bytes": _PROBE_SHM_BYTES,
+            "terminals": 1,
+        }
+        answer = await self._builders.ask(order)
+        self.has_private_mounts = answer["ok"]
+        if not answer["ok"]:
+            self.notes = (*self.notes, _NO_PRIVATE_MOUNTS.format(answer["text"]))
+
+    async def _try_out(self, isolation: Isolation, network: Network) -> tuple[Lack, ...]:
+        # Any directory of ours will do: the holder has no right to it and ends at once.
+        directory = os.path.join(self._runtime, "executions")
+        order = {
+            "op": "try",
+            **self._place(f"probe-{new_id()}", isolation, network),
+            "image": None,
+            "home": directory,
+            "tmp": directory,
+            "shm_bytes": _PROBE_SHM_BYTES,
+            "binds": [],
+        }
+        answer = await self._builders.ask(order)
+        if answer["ok"]:
+            return ()
+        if answer["kind"] == "permission":
+            return (Lack(answer["text"], remedy(Need.MOUNTS, place())),)
+        return (Lack(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
+
+    async def _do(self, order: dict[str, Any]) -> None:
+        answer = await self._builders.ask(order)
+        if not answer["ok"]:
+            raise InternalError(f"cannot take away what sandboxes had: {answer['text']}")

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's side of the spawner: asks for shims, finds the shims of an earlier daemon."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from sandboxd.core.names import new_id
+from sandboxd.core.outcome import Facts
+from sandboxd.engine.ports.launch import LaunchRequest
+from sandboxd.errors import InternalError, host_lacks
+from sandboxd.launch import reports
+from sandboxd.launch.connection import Answer, SpawnerConnection, SpawnerUnreachable
+from sandboxd.launch.link import ShimLink
+from sandboxd.osutil.files import write_all
+from sandboxd.protocol import records
+from sandboxd.protocol.evidence import socket_path
+
+_ATTEMPTS = 3
+# sun_path of unix(7) less "/executions/<12>-<12>/control" and its NUL.
+MAX_RUNTIME_PATH = 107 - 46
+
+
+def spawner_argv(socket_path: str, *, idle_seconds: float | None) -> list[str]:
+    """The command line that starts a spawner on `socket_path`."""
+    script = str(Path(__file__).parents[1] / "spawner/__main__.py")
+    argv = [sys.executable, "-I", "-S", script, socket_path]
+    return argv if idle_seconds is None else [*argv, str(idle_seconds)]
+
+
+async def start_spawner_process(socket_path: str) -> None:
+    """Start one as a child, where no service manager does: the daemon's only fork.
+
+    It outlives the daemon, and ends by itself once it has been idle and without one for a minute.
+    """
+    # It is our only child and nobody waits for it: the kernel shall reap it (signal(7)).
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Not posix_spawn: glibc's leaves its internal signals ignored, in every command after it too.
+    process = subprocess.Popen(  # noqa: ASYNC220 - returns after the fork, at start-up
+        spawner_argv(socket_path, idle_seconds=60.0),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        # The daemon's own is for the daemon: NOTIFY_SOCKET and the like are not the spawner's.
+        env={"PATH": os.defpath},
+        cwd="/",
+    )
+    process.returncode = 0
+
+
+class SpawnerClient:
+    """Asks one spawner for shims; fits ports.launch.Launcher.
+
+    start: makes a spawner listen on the path it is given.
+    """
+
+    def __init__(self, runtime_directory: str, start: Callable[[str], Awaitable[None]]) -> None:
+        self._runtime = runtime_directory
+        self._spawner = SpawnerConnection(os.path.join(runtime_directory, "spawner.sock"), start)
+
+    @property
+    def runtime_directory(self) -> str:
+        """What the spawner makes is below it."""
+        return self._runtime
+
+    async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
+        """The spawner's answer, with descriptors that are the caller's from now on.
+
+        Raises SpawnerUnreachable.
+        """
+        return await self._spawner.ask(request, fds)
+
+    async def open(self) -> None:
+        """Connect, after starting a spawner where none answers. Raises SpawnerUnreachable."""
+        await self._spawner.open()
+
+    async def upkeep(self) -> None:
+        """See that the spawner answers, before somebody needs it. Raises SpawnerUnreachable."""
+        await self._spawner.check()
+
+    async def supervise(self, argv: list[str]) -> None:
+        """Have the spawner run this program, and run it again whenever it ends."""
+        await self._spawner.supervise(argv)
+
+    async def stop_spawner(self) -> None:
+        """Have the spawner end, and wait for that a little; its shims go on."""
+        await self._spawner.stop()
+
+    def close(self) -> None:
+        """Close the connection; the spawner goes on."""
+        self._spawner.close()
+
+    async def launch(self, request: LaunchRequest) -> ShimLink:
+        """A held shim that reported "ready"; from then on its end cannot be lost to a full disk.
+
+        Raises HostDiskFull, HostStorageFailed, SpawnerUnreachable, OperationTimedOut.
+        """
+        try:
+            records.reserve_record(request.record_directory)
+        except OSError as exc:
+            raise host_lacks("cannot prepare the execution", exc, request.record_directory) from exc
+        spec = reports.specification(request, self._runtime)
+        name = f"{request.sandbox.id}-{request.execution.id}"
+        if not spec["cgroup"]:
+            spec["supervisor"] = socket_path(self._runtime)
+            spec["evidence_directory"] = self._control_directory(name)
+        command = request.execution.command
+        link = await self._launch(name, spec, command.stdin)
+        link.subjects = {"exec": command.argv[0], "cwd": request.cwd}
+        return link
+
+    async def hold(self) -> ShimLink:
+        """A shim without a command, to be aborted: for probes."""
+        # A name of its own: one that was killed meanwhile has left its directory.
+        name = f"probe-{new_id()}"
+        directory = self._control_directory(name)
+        return await self._launch(name, {"record_directory": directory}, None)
+
+    async def attach(
+        self, sandbox_id: str, execution_id: str, record_directory: str
+    ) -> ShimLink | None:
+        """The live shim of an execution of an earlier daemon; None when there is none."""
+        start = records.read_json(record_directory, records.START_FILE)
+        pidfd = reports.open_shim(start)
+        directory = self._control_directory(f"{sandbox_id}-{execution_id}")
+        if start is None or pidfd is None:
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The queue of one that hangs may be full of earlier daemons' connections.
+        connection.setblocking(False)
+        # Refused: it lives, but is past its record. Its end is told by the pidfd.
+        with suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            connection.connect(os.path.join(directory, "control"))
+        return ShimLink(
+            connection, start["pid"], pidfd, record_directory, directory,
+            pid_namespace=start["pid_namespace"],
+        )  # fmt: skip
+
+    def read_record(self, record_directory: str) -> Facts | None:
+        """The record of an execution whose shim is gone; None when it left none."""
+        return reports.read_facts(record_directory)
+
+    # -- private
+
+    def _control_directory(self, name: str) -> str:
+        return os.path.join(self._runtime, "executions", name)
+
+    async def _launch(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
+        for _ in range(_ATTEMPTS - 1):
+            # A shim that it made before it went away finds itself alone, and ends.
+            with suppress(SpawnerUnreachable):
+                return await self._launch_once(name, spec, stdin)
+        return await self._launch_once(name, spec, stdin)
+
+    async def _launch_once(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
+        directory = self._control_directory(name)
+        with ExitStack() as undo, ExitStack() as finally_close:
+            try:
+                os.makedirs(directory, mode=0o700)
+                undo.callback(shutil.rmtree, directory, ignore_errors=True)
+                listener, connection = _control_pair(os.path.join(directory, "control"))
+                finally_close.callback(listener.close)
+                undo.callback(connection.close)
+                fds = [memory_file("spec", json.dumps(spec).encode()), listener.fileno()]
+                finally_close.callback(os.close, fds[0])
+                if stdin is not None:
+                    fds.append(memory_file("stdin", stdin))
+                    finally_close.callback(os.close, fds[2])
+            except OSError as exc:
+                raise host_lacks("cannot prepare the execution", exc, directory) from exc
+            answer, received = await self._spawner.ask({"op": "spawn"}, fds)
+            if not answer["ok"]:
+                raise InternalError(f"cannot start a shim: {answer['text']}")
+            if not received:
+                # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
+                raise host_lacks("cannot start a shim", OSError(errno.EMFILE, ""))
+            link = ShimLink(
+                connection, answer["pid"], received[0],
+                str(spec["record_directory"]), directory,
+                pid_namespace=answer["pid_namespace"],
+            )  # fmt: skip
+            undo.pop_all()
+        try:
+            await link.ready()
+        except BaseException:
+            await link.abort()
+            raise
+        return link
+
+
+def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
+    """A listening control socket for the shim and a connection to it for us.
+
+    Made before the shim exists, so that there is no moment at which it cannot be reached.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(4)
+        connection.connect(path)
+    except BaseException:
+        listener.close()
+        connection.close()
+        raise
+    return listener, connection
+
+
+def memory_file(name: str, data: bytes) -> int:
+    """An fd with `data`: no size limit of a socket, no file that could be left."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    write_all(fd, data)
+    return fd

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's side of the supervisor: writes what is wanted, rings, and waits until it is so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandboxd.errors import SandboxdError, host_lacks
+from sandboxd.protocol.evidence import SOCKET_NAME
+from sandboxd.protocol.supervision import PROTOCOL, State, StateDirectory
+
+_ANSWER_SECONDS = 5.0
+_START_SECONDS = 15.0
+_RETRY_SECONDS = 0.02
+_QUICK_SECONDS = 0.5
+# Usage of all of a sandbox's executions is the largest.
+_MAX_PACKET_BYTES = 64 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class SupervisorUnreachable(SandboxdError):
+    """Raised when no supervisor answers: limits on a sum would be held by nobody."""
+
+    retryable = True
+
+
+class NotSupervised(SandboxdError):
+    """Raised when the supervisor cannot do as it is told: a limit on a sum would not be held."""
+
+    retryable = True
+
+
+def supervisor_argv(runtime_directory: str) -> list[str]:
+    """The command line that starts a supervisor."""
+    script = str(Path(__file__).parents[1] / "supervisor/__main__.py")
+    return [sys.executable, "-I", "-S", script, runtime_directory]
+
+
+class SupervisorClient:
+    """start: sees to it that a supervisor runs, and runs again when it dies."""
+
+    def __init__(
+        self, runtime_directory: str, start: Callable[[list[str]], Awaitable[None]]
+    ) -> None:
+        self.directory = StateDirectory(runtime_directory)
+        self._runtime = runtime_directory
+        self._path = os.path.join(runtime_directory, SOCKET_NAME)
+        self._start = start
+        self._lock = asyncio.Lock()
+        self._connection: socket.socket | None = None
+
+    async def open(self) -> dict[str, Any]:
+        """Have one run; what it can do here. Raises SupervisorUnreachable."""
+        self.directory.make()
+        await self.start()
+        answer = await self.ask({"op": "hello"})
+        if answer.get("protocol") != PROTOCOL:
+            # Another version's; its keeper starts ours in its place.
+            await self.tell({"op": "stop"})
+            answer = await self.ask({"op": "hello"})
+        if answer.get("protocol") != PROTOCOL:
+            raise SupervisorUnreachable("cannot use the supervisor: it is another version's")
+        return answer
+
+    async def start(self) -> None:
+        """See to it that one runs, without waiting for it."""
+        await self._start(supervisor_argv(self._runtime))
+
+    def close(self) -> None:
+        """Close the connection; the supervisor goes on."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def write(self, state: State) -> None:
+        """What a supervisor is to know of a sandbox, whole or not at all.
+
+        Raises what `host_lacks` makes.
+        """
+        try:
+            self.directory.write(state)
+        except OSError as exc:
+            what = f"cannot have sandbox {state.sandbox} supervised"
+            raise host_lacks(what, exc, self.directory.path) from exc
+
+    async def load(self, sandbox: str) -> None:
+        """Have it supervised as written; returns once it is.
+
+        Raises SupervisorUnreachable and NotSupervised.
+        """
+        answer = await self.ask({"op": "load", "sandbox": sandbox})
+        if not answer.get("ok"):
+            why = answer.get("why") or f"cannot supervise sandbox {sandbox}: it was refused"
+            raise NotSupervised(str(why))
+
+    async def drop(self, sandbox: str) -> None:
+        """Have it supervised no more; it is enough that the file is gone."""
+        self.directory.remove(sandbox)
+        with suppress(SupervisorUnreachable):
+            await self._ask_once({"op": "load", "sandbox": sandbox})
+
+    async def tell(self, order: dict[str, Any]) -> bool:
+        """Whether it obeyed; False where it is absent, too."""
+        with suppress(SupervisorUnreachable):
+            return bool((await self._ask_once(order)).get("ok"))
+        return False
+
+    async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Its answer, after starting one where none answers. Raises SupervisorUnreachable."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _START_SECONDS
+        asked_for_one = False
+        while True:
+            try:
+                return await self._ask_once(order)
+            except SupervisorUnreachable:
+                if loop.time() > deadline:
+                    raise
+            if not asked_for_one:
+                asked_for_one = True
+                await self.start()
+            # It listens when it is ready; nobody tells us.
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def memory_now(self, sandbox: str) -> int | None:
+        """Bytes used, by a look of this moment; None where it does not answer at once."""
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.settimeout(_QUICK_SECONDS)
+            asking.connect(self._path)
+            asking.send(json.dumps({"op": "memory", "sandbox": sandbox}).encode())
+            used: int | None = json.loads(asking.recv(_MAX_PACKET_BYTES)).get("used_bytes")
+            return used
+        return None
+
+    async def usage(self, sandbox: str) -> dict[str, Any] | None:
+        """Fields of a SandboxUsage, by a look of this moment; None where nobody answers."""
+        with suppress(SupervisorUnreachable):
+            answer = await self._ask_once({"op": "usage", "sandbox": sandbox})
+            found: dict[str, Any] | None = answer.get("usage")
+            return found
+        return None
+
+    async def execution_usages(self, sandbox: str) -> dict[str, dict[str, Any]]:
+        """The same for each of its executions; none where nobody answers."""
+        with suppress(SupervisorUnreachable):
+            answer = await self._ask_once({"op": "executions", "sandbox": sandbox})
+            found: dict[str, dict[str, Any]] = answer.get("executions", {})
+            return found
+        return {}
+
+    async def _ask_once(self, order: dict[str, Any]) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    connection = self._connected()
+                    await loop.sock_sendall(connection, json.dumps(order).encode())
+                    packet = await loop.sock_recv(connection, _MAX_PACKET_BYTES)
+                    if packet:
+                        answer: dict[str, Any] = json.loads(packet)
+                        return answer
+                    raise ConnectionResetError("the supervisor went away")
+            except (OSError, TimeoutError) as exc:
+                # TimeoutError is an OSError; one by the kernel has an errno.
+                if isinstance(exc, TimeoutError) and exc.errno is None:
+                    self._kill_silent()
+                self.close()
+                raise SupervisorUnreachable(f"cannot reach the supervisor: {exc}") from exc
+            except BaseException:
+                # A late answer must not be taken for the next one's.
+                self.close()
+                raise
+
+    def _connected(self) -> socket.socket:
+        if self._connection is None:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # A full queue of one that hangs would hold us up for ever (unix(7), EAGAIN).
+            connection.setblocking(False)
+            try:
+                connection.connect(self._path)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _kill_silent(self) -> None:
+        """SIGKILL one that hangs: it would hold no limit, and nobody would come after it."""
+        if self._connection is None:
+            return
+        size = struct.calcsize("3i")
+        credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid = struct.unpack("3i", credentials)[0]
+        _log.error("The supervisor did not answer for %g seconds: ending it", _ANSWER_SECONDS)
+        # It is the one that called listen(2), and its socket is still open: no other's pid.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

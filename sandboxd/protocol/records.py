@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and messages that daemon, spawner and shim exchange. Standard library only.
+
+Wire: JSON objects, one a packet, on SOCK_SEQPACKET Unix sockets; language-neutral, so that a
+spawner or shim in another language can take a Python one's place.
+
+An execution's record directory, root's alone:
+  start.json   the shim's pid, start time and boot, written before it reports "ready"
+  stdout, stderr   the output spools
+  record.json  the raw facts of the end, written before the shim exits
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from typing import Any
+
+from sandboxd.osutil.files import temporary_name, write_whole
+
+PROTOCOL = 3
+
+START_FILE = "start.json"
+RECORD_FILE = "record.json"
+STDOUT_FILE = "stdout"
+STDERR_FILE = "stderr"
+
+# A packet holds no command, no output and no path: far below any socket buffer.
+MAX_PACKET_BYTES = 16 * 1024
+# The most argv and environment of a sandbox and an execution, each byte escaped.
+MAX_SPEC_BYTES = 32 * 1024 * 1024
+MAX_RECORD_BYTES = 16 * 1024
+MAX_BUILDER_ANSWER_BYTES = 4096
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """One packet."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def decode(packet: bytes) -> dict[str, Any]:
+    """The object in a packet; raises ValueError for anything else."""
+    message = json.loads(packet)
+    if not isinstance(message, dict):
+        raise ValueError("not an object")
+    return message
+
+
+def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    write_whole(os.path.join(directory, name), encode(value))
+
+
+def reserve_record(directory: str) -> None:
+    """Take the disk space of an execution's record before it starts: its end must not be lost to a
+    disk that its output filled. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(temporary_name(os.path.join(directory, RECORD_FILE)), flags, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, MAX_RECORD_BYTES)
+    finally:
+        os.close(fd)
+
+
+def write_record(directory: str, value: dict[str, Any]) -> None:
+    """Write the record into the space that was taken for it. Raises OSError."""
+    write_whole(os.path.join(directory, RECORD_FILE), encode(value), keeps_space=True)
+
+
+def read_json(directory: str, name: str) -> dict[str, Any] | None:
+    """A file written by `write_json`; None where there is none, or the host went down before it
+    reached the disk: it is empty or full of zeros then."""
+    try:
+        with open(os.path.join(directory, name), "rb") as file:
+            return decode(file.read())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The uid at the other end of a Unix socket (SO_PEERCRED, unix(7))."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)
+
+
+def process_start_time(pid: int) -> int:
+    """Start time in clock ticks since boot (proc_pid_stat(5), field 22): tells a pid's reuse."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

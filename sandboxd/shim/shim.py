@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim: trusted parent of one execution. Forked from the spawner, root where that is.
+
+Theory of operation. The shim is PID 1 of the execution's pid namespace (else a subreaper). It
+reports "ready" on its control socket and waits: the daemon now puts it into the execution's scope,
+then says "go"; the end of that connection before "go" means abort. It forks the child, which gives
+everything up (isolation/enter.py) and becomes the command; the shim checks that from outside and
+reports "started". It then copies output to the spools, feeds input, keeps time and waits for the
+first thing that ends the execution: the main process's end, a limit or an order to kill. That sets
+the reason once. It kills what is left, drains the pipes for a bounded time, reads the counters
+while its own scope still exists, writes the record, rings the doorbell and exits. Connections may
+come and go: a new daemon connects to the same socket. Nothing that comes from inside is trusted:
+pipes are read as bytes, the rest is asked from the kernel.
+
+It imports little, since every execution pays for it, and never forks once the command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from functools import partial
+from typing import Any, NoReturn
+
+from sandboxd.cgroup import counters
+from sandboxd.cgroup import job as job_cgroup
+from sandboxd.isolation import linux, verify
+from sandboxd.protocol import records
+from sandboxd.shim.child import ChildFailed, SetupUse, start_child
+from sandboxd.shim.control import Control
+from sandboxd.shim.ending import Ending
+from sandboxd.shim.patience import patiently
+from sandboxd.shim.sampling import PeakSampler
+from sandboxd.shim.stdio import Stdio
+from sandboxd.shim.supervised import evidence_of
+from sandboxd.shim.tree import (
+    Tree,
+    children_cpu_seconds,
+    children_io_bytes,
+    has_ended,
+    largest_child_bytes,
+    wake_on_signals,
+)
+
+_GO_SECONDS = 120.0
+_KILL_SECONDS = 5.0
+_DRAIN_SECONDS = 0.5
+_CPU_CHECK_SECONDS = 0.1
+
+
+def run(
+    spec: dict[str, Any], listener: socket.socket, stdin_fd: int | None, *, pid_namespace: bool
+) -> NoReturn:
+    """Live as the shim of one execution; never returns. The caller has closed all other fds."""
+    status = 1
+    try:
+        Shim(spec, listener, stdin_fd, pid_namespace=pid_namespace).live()
+        status = 0
+    except Exception as exc:
+        # The one trace of what the daemon can only call LOST; it goes to the spawner's log.
+        sys.excepthook(type(exc), exc, exc.__traceback__)
+    finally:
+        os._exit(status)
+
+
+class Shim:
+    """One execution."""
+
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        listener: socket.socket,
+        stdin_fd: int | None,
+        *,
+        pid_namespace: bool,
+    ) -> None:
+        self._spec = spec
+        self._directory: str = spec["record_directory"]
+        self._stdin_fd = stdin_fd
+        self._pid_namespace = pid_namespace
+        self._poll = select.poll()
+        self._control = Control(listener, self._poll)
+        self._scope: str | None = None
+        self._job: str | None = None
+        self._baseline: dict[str, int | None] = {}
+        self._memory_events_fd = -1
+        self._sampler: PeakSampler | None = None
+        self._setup = SetupUse()
+
+    def live(self) -> None:
+        """From "ready" to the record."""
+        if not self._is_wanted():
+            return
+        self._prepare()
+        if not self._wait_for_go():
+            return
+        try:
+            self._begin()
+        except ChildFailed as exc:
+            self._control.send({"event": "failed", "step": exc.step, "errno": exc.errno,
+                                "text": exc.text, "interpreter": exc.interpreter})  # fmt: skip
+            return
+        self._control.greeting = {"event": "started", "at": self._started_at}
+        self._control.send(self._control.greeting)
+        self._run_until_reason()
+        self._end()
+
+    # -- before the command
+
+    def _is_wanted(self) -> bool:
+        """False when whoever asked for this shim has given it up, and may have asked for another
+        one in its place: the records are that one's."""
+        # Once to accept the connection, once to see its end.
+        for _ in range(2):
+            for fd, events in self._poll.poll(0):
+                self._control.handle(fd, events)
+        return not self._control.was_left
+
+    def _prepare(self) -> None:
+        os.setsid()
+        os.chdir("/")
+        os.umask(0o077)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        self._wakeup_fd = wake_on_signals(signal.SIGCHLD)
+        if not self._pid_namespace:
+            linux.become_subreaper()
+        self._missing = _be_spared()
+        pid = os.readlink("/proc/self")
+        records.write_json(
+            self._directory,
+            records.START_FILE,
+            {
+                "protocol": records.PROTOCOL,
+                "pid": int(pid),
+                "start_time": records.process_start_time(int(pid)),
+                "boot_id": records.boot_id(),
+                "pid_namespace": self._pid_namespace,
+                "missing": self._missing,
+            },
+        )
+        self._poll.register(self._wakeup_fd, select.POLLIN)
+
+    def _wait_for_go(self) -> bool:
+        """Whether to go on; False = the daemon went away or said otherwise."""
+        self._control.greeting = {"event": "ready", "pid_namespace": self._pid_namespace,
+                                  "missing": self._missing}  # fmt: skip
+        self._control.send(self._control.greeting)
+        deadline = time.monotonic() + _GO_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            for fd, events in self._poll.poll(int(left * 1000) + 1):
+                for order in self._control.handle(fd, events):
+                    if order.get("op") == "go":
+                        self._control.greeting = None
+                        return True
+            if self._control.was_left:
+                return False
+        return False
+
+    def _begin(self) -> None:
+        self._tree = Tree(pid_namespace=self._pid_namespace, job=None)
+        if self._spec["cgroup"]:
+            own = counters.own_cgroup()
+            if own is None or not own.endswith(self._spec["unit"]):
+                raise ChildFailed("scope", 0, f"the shim is in {own}, not in its scope")
+            self._scope = counters.ROOT + own
+            self._baseline = counters.baseline(self._scope)
+            try:
+                self._job = job_cgroup.make_beside(self._scope)
+            except OSError as exc:
+                raise ChildFailed("scope", exc.errno or 0, f"cannot divide it: {exc}") from exc
+            self._tree = Tree(pid_namespace=self._pid_namespace, job=self._job)
+        child = start_child(
+            self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
+        )
+        self._started, self._started_at = child.started, child.started_at
+        self._setup = child.setup
+        self._ending = Ending(
+            timeout_seconds=self._spec["timeout_seconds"],
+            grace_seconds=self._spec["kill_grace_seconds"],
+            now=self._started,
+        )
+        self._tree.main_pid = child.pid
+        self._check_privileges(child.pid)
+        self._stdio = Stdio(self._spec, child, self._stdin_fd, self._poll)
+        if self._scope is not None:
+            path = os.path.join(self._scope, "memory.events")
+            self._memory_events_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._poll.register(self._memory_events_fd, select.POLLPRI)
+
+    def _check_privileges(self, pid: int) -> None:
+        """One that ended has nothing left. It may have been killed before its exec, whose pipe then
+        closed as well: that is how the execution ended, and no failure to start it."""
+        pidfd = os.pidfd_open(pid)
+        try:
+            host_pid = verify.host_pid(pidfd)
+            left = verify.privileges_left(
+                host_pid, self._spec["uid"], is_filtered=self._spec["filter"] is not None
+            )
+            if self._scope is None:
+                self._sampler = PeakSampler(host_pid, time.monotonic())
+        finally:
+            os.close(pidfd)
+        if left is not None and not has_ended(pid):
+            self._tree.kill(timeout_seconds=_KILL_SECONDS)
+            raise ChildFailed("verify", 0, left)
+
+    # -- while it runs
+
+    def _run_until_reason(self) -> None:
+        while self._ending.reason is None:
+            for fd, events in self._poll.poll(self._poll_milliseconds()):
+                self._handle(fd, events)
+            if self._sampler is not None and self._tree.main_status is None:
+                self._sampler.look(time.monotonic())
+            if self._ending.check(time.monotonic()):
+                self._tree.signal(signal.SIGTERM)
+            if self._ending.reason is None and not self._ending.is_frozen:
+                self._check_cpu_time()
+
+    def _handle(self, fd: int, events: int) -> None:
+        if self._stdio.handle(fd):
+            if self._stdio.has_exceeded:
+                self._ending.conclude(self._stdio.excess)
+        elif fd == self._wakeup_fd:
+            os.read(fd, 4096)
+            self._tree.reap()
+            if self._tree.main_status is not None:
+                self._ending.conclude("exited")
+        elif fd == self._memory_events_fd:
+            # The read arms the next notification (kernfs), so it comes before the judgement.
+            text = patiently(lambda: os.pread(fd, 4096, 0)).decode()
+            if counters.parse_keys(text)["oom_kill"] > 0:
+                self._ending.conclude("oom")
+        else:
+            for order in self._control.handle(fd, events):
+                self._obey(order)
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        match order.get("op"):
+            case "kill":
+                grace = float(order["grace_seconds"])
+                if self._ending.kill(order["code"], grace_seconds=grace, now=time.monotonic()):
+                    self._tree.signal(signal.SIGTERM)
+            case "signal":
+                send = self._tree.signal_group if order.get("group") else self._tree.signal_main
+                send(int(order["signal"]))
+            case "freeze":
+                self._ending.freeze(time.monotonic())
+                done = self._tree.freeze(timeout_seconds=1.0)
+                self._control.send({"event": "frozen", "complete": done})
+            case "thaw":
+                self._tree.thaw()
+                self._ending.thaw(time.monotonic())
+                self._control.send({"event": "thawed"})
+            case "input":
+                fd = self._stdio.held_fd
+                answer = {"is_open": fd is not None, "is_terminal": self._stdio.is_terminal}
+                self._control.answer(order, answer, [] if fd is None else [fd])
+            case "close_input":
+                self._stdio.close_input()
+                self._control.answer(order, {}, [])
+            case "resize":
+                self._stdio.resize(int(order["rows"]), int(order["cols"]))
+                self._control.answer(order, {}, [])
+
+    def _largest_process(self) -> int | None:
+        """Exact where it is told, else at least so much."""
+        seen = None if self._sampler is None else self._sampler.peak_bytes
+        return largest_child_bytes(self._setup.peak_bytes) or seen
+
+    def _poll_milliseconds(self) -> int | None:
+        wait = self._ending.wait_seconds(time.monotonic())
+        look = None if self._sampler is None else self._sampler.wait_seconds()
+        if look is not None:
+            wait = look if wait is None else min(wait, look)
+        if wait is None:
+            return None
+        if self._spec["cpu_seconds"] is not None and self._scope is not None:
+            wait = min(wait, _CPU_CHECK_SECONDS)
+        return int(wait * 1000) + 1
+
+    def _check_cpu_time(self) -> None:
+        if self._spec["cpu_seconds"] is not None and self._scope is not None:
+            scope = self._scope
+            used = patiently(lambda: counters.key(scope, "cpu.stat", "usage_usec")) or 0
+            if used / 1e6 >= self._spec["cpu_seconds"]:
+                self._ending.conclude("cpu_time")
+
+    # -- the end
+
+    def _end(self) -> None:
+        wall = time.monotonic() - self._started
+        kill_complete = self._tree.kill(timeout_seconds=_KILL_SECONDS)
+        self._stdio.drain(timeout_seconds=_DRAIN_SECONDS)
+        if self._stdio.has_exceeded:
+            # Its last words were above the cap, and its end was seen before they were read.
+            self._ending.exceeded_output(self._stdio.excess)
+        user, system = children_cpu_seconds()
+        user = max(0.0, user - self._setup.user_seconds)
+        system = max(0.0, system - self._setup.system_seconds)
+        read, written = children_io_bytes()
+        record = {
+            "protocol": records.PROTOCOL,
+            "reason": self._ending.reason,
+            "kill_code": self._ending.kill_code,
+            "wait_status": self._tree.main_status,
+            "started_at": self._started_at,
+            "wall_seconds": wall,
+            "finished_at": self._started_at + wall,
+            "kill_complete": kill_complete,
+            "leftovers_killed": self._tree.killed_count,
+            "pids_at_end": self._tree.at_end,
+            "cpu_user_seconds": user,
+            "cpu_system_seconds": system,
+            "io_read": read,
+            "io_written": written,
+            "largest_process": self._largest_process(),
+            "streams": self._stdio.facts(),
+            "baseline": self._baseline,
+            "counters": None,
+        }
+        if self._scope is not None:
+            record["counters"] = patiently(partial(counters.final, self._scope))
+        else:
+            record |= evidence_of(self._spec)
+        patiently(lambda: records.write_record(self._directory, record))
+        self._control.send({"event": "ended"})
+
+
+def _be_spared() -> list[str]:
+    """Outlive the command under memory and CPU pressure; names what this host does not allow."""
+    missing = []
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("-1000")
+    except PermissionError:
+        missing.append("oom_score_adj: the host's OOM killer may take a shim and end its execution")
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    except PermissionError:
+        missing.append("priority: on a busy host a shim may be late to act")
+    return missing

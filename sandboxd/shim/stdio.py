@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All of a command's input and output as its shim has it: spools, what is fed, what is held open.
+
+The write end of an open standard input and the master of a terminal are held here, so that a daemon
+may end without the command seeing the end of its input. A daemon that has something to write gets a
+copy of the descriptor: the bytes go from it to the kernel, never through the shim.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import Any
+
+from sandboxd.isolation import terminal
+from sandboxd.protocol import records
+from sandboxd.shim.child import Child
+from sandboxd.shim.pump import InputFeed, OutputStream
+
+_IN = select.POLLIN | select.POLLHUP
+
+
+class Stdio:
+    """One command's, inside the shim's poll loop. stdin_fd: a file that is fed to it, or None."""
+
+    def __init__(
+        self, spec: dict[str, Any], child: Child, stdin_fd: int | None, poller: select.poll
+    ) -> None:
+        self._poll = poller
+        self._outputs: list[OutputStream] = []
+        self._feed: InputFeed | None = None
+        self._held_fd: int | None = None
+        self._slave_fd = child.terminal_fd
+        for pipe, name in zip(
+            child.outputs, (records.STDOUT_FILE, records.STDERR_FILE), strict=False
+        ):
+            path = os.path.join(spec["record_directory"], name)
+            self._outputs.append(
+                OutputStream(pipe, path, spec["max_output_bytes"], spec["spool_floor_bytes"])
+            )
+            poller.register(pipe, _IN)
+        self._open = list(self._outputs)
+        if child.input_fd is None:
+            return
+        os.set_blocking(child.input_fd, False)
+        if stdin_fd is None:
+            self._held_fd = child.input_fd
+        else:
+            self._feed = InputFeed(stdin_fd, child.input_fd)
+            poller.register(child.input_fd, select.POLLOUT)
+
+    @property
+    def held_fd(self) -> int | None:
+        """Where input can be written to: non-blocking; None where there is none (any more)."""
+        return self._held_fd
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the command has a terminal."""
+        return self._slave_fd is not None
+
+    @property
+    def has_exceeded(self) -> bool:
+        """Whether the command printed more than it may."""
+        return any(stream.truncated and stream.error is None for stream in self._outputs)
+
+    @property
+    def excess(self) -> str:
+        """What that was more than: its limit, or what the host's disk has for it."""
+        is_greedy = any(stream.is_greedy for stream in self._outputs)
+        return "output_of_host" if is_greedy else "output"
+
+    def handle(self, fd: int) -> bool:
+        """Move what poll reported for `fd`; False when `fd` is none of ours."""
+        if self._feed is not None and fd == self._feed.fd:
+            if not self._feed.copy():
+                self._poll.unregister(fd)
+                self._feed.close()
+                self._feed = None
+            return True
+        stream = next((s for s in self._open if s.fd == fd), None)
+        if stream is None:
+            return False
+        if not stream.copy():
+            # A closed pipe stays readable for poll(2): watching it on would spin.
+            self._poll.unregister(fd)
+            self._open.remove(stream)
+        return True
+
+    def close_input(self) -> None:
+        """Let the command see the end of its input, once every daemon's copy is closed, too."""
+        if self._held_fd is not None and not self.is_terminal:
+            os.close(self._held_fd)
+            self._held_fd = None
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Change the size of the terminal, if there is one."""
+        if self._held_fd is not None and self.is_terminal:
+            terminal.resize(self._held_fd, rows, cols)
+
+    def drain(self, *, timeout_seconds: float) -> None:
+        """Read what is still there. Another execution may hold a write end: bounded."""
+        if self._slave_fd is not None:
+            os.close(self._slave_fd)
+        poller = select.poll()
+        for stream in self._open:
+            poller.register(stream.fd, _IN)
+        left = list(self._open)
+        deadline = time.monotonic() + timeout_seconds
+        while left and (seconds := deadline - time.monotonic()) > 0:
+            for fd, _ in poller.poll(int(seconds * 1000) + 1):
+                stream = next(s for s in left if s.fd == fd)
+                if not stream.copy() or stream.truncated:
+                    poller.unregister(fd)
+                    left.remove(stream)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Of each output, for the record."""
+        return [stream.facts() for stream in self._outputs]

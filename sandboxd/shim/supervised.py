@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim's question to the supervisor, if there is one: why it killed, what it measured."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.protocol import evidence
+
+_ANSWER_SECONDS = 0.25
+_MAX_PACKET_BYTES = 4096
+
+
+def evidence_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """`verdict` and `supervised`, None where no supervisor wrote one."""
+    path, directory = spec.get("supervisor"), spec.get("evidence_directory")
+    if path is None or directory is None:
+        return {}
+    verdict = None
+    # Absent or too busy: what it wrote before is there nevertheless.
+    with suppress(OSError, ValueError):
+        verdict = _ask(path, spec).get("verdict")
+    found: dict[str, Any] = {"verdict": verdict, "supervised": None}
+    for key, name in (("verdict", evidence.VERDICT_FILE), ("supervised", evidence.USAGE_FILE)):
+        with suppress(OSError, ValueError):
+            found[key] = evidence.read_json(directory, name) or found[key]
+    return found
+
+
+def _ask(path: str, spec: dict[str, Any]) -> dict[str, Any]:
+    order = {"op": "ended", "sandbox": spec["sandbox"], "execution": spec["execution"]}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.settimeout(_ANSWER_SECONDS)
+        asking.connect(path)
+        asking.send(json.dumps(order).encode())
+        answer = json.loads(asking.recv(_MAX_PACKET_BYTES))
+    return answer if isinstance(answer, dict) else {}

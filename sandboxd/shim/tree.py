@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All processes of one execution: signalled, killed, stopped and reaped without ever forking.
+
+Under a fork bomb a fork of ours can wait for seconds inside the kernel, a signal cannot. In a pid
+namespace kill(-1) by its PID 1 reaches exactly the execution and is atomic against fork (kill(2));
+without one the subreaper walks its descendants until none is left.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+
+from sandboxd.cgroup import job as job_cgroup
+from sandboxd.shim.patience import patiently
+
+_PASS_SECONDS = 0.0005
+_BLOCK_BYTES = 512
+# Of a wait status (WCOREDUMP of wait(2)).
+_CORE_DUMPED = 0x80
+# What an interpreter touches on its way to execve(2).
+_EXEC_BYTES = 1 << 20
+
+
+class Tree:
+    """The execution's processes as its shim sees them."""
+
+    def __init__(self, *, pid_namespace: bool, job: str | None) -> None:
+        self._pid_namespace = pid_namespace
+        self._job = job
+        self.main_pid = 0
+        self.main_status: int | None = None
+        self.killed_count = 0
+        self._killing = False
+
+    def reap(self) -> bool:
+        """Collect whoever ended; False when no child is left at all (ECHILD).
+
+        The main process is seen to have ended, but stays until the others are killed: as long as it
+        is a zombie it counts against RLIMIT_NPROC, so that nobody can be forked in its place.
+        """
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return False
+            if found is None:
+                return True
+            if found.si_pid == self.main_pid and not self._killing:
+                self.main_status = _wait_status(found.si_code, found.si_status)
+                return True
+            pid, status = os.waitpid(found.si_pid, 0)
+            if pid == self.main_pid:
+                self.main_status = status
+            elif self._killing and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9:
+                self.killed_count += 1
+
+    @property
+    def at_end(self) -> int | None:
+        """How many processes there were at once when they were killed, at least; None where they
+        were not killed at once. To be asked after `kill`."""
+        return self.killed_count + 1 if self._pid_namespace else None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process."""
+        if self._pid_namespace:
+            with suppress(ProcessLookupError):
+                os.kill(-1, number)
+            return
+        for pid in _descendants():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def signal_main(self, number: int) -> None:
+        """Send a signal to the main process, unless it is gone: its pid is free then."""
+        if self.main_status is None:
+            os.kill(self.main_pid, number)
+
+    def signal_group(self, number: int) -> None:
+        """The same for all of its process group: it leads a session, so the group is its own."""
+        if self.main_status is None:
+            os.killpg(self.main_pid, number)
+
+    def kill(self, *, timeout_seconds: float) -> bool:
+        """SIGKILL everything and reap it; whether nothing was left within the timeout."""
+        self._killing = True
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            self._kill_once()
+            if not self.reap():
+                return True
+            if time.monotonic() > deadline:
+                return False
+            # The dying need the processor that a busy loop would take from them.
+            time.sleep(_PASS_SECONDS)
+
+    def _kill_once(self) -> None:
+        if self._job is not None:
+            patiently(partial(job_cgroup.kill, self._job))
+        patiently(partial(self.signal, signal.SIGKILL))
+
+    def freeze(self, *, timeout_seconds: float) -> bool:
+        """Stop every process; whether all are known to stand still."""
+        if self._job is not None:
+            freeze = partial(job_cgroup.freeze, self._job, timeout_seconds=timeout_seconds)
+            return patiently(freeze)
+        self.signal(signal.SIGSTOP)
+        return True
+
+    def thaw(self) -> None:
+        """Let every process go on."""
+        if self._job is not None:
+            patiently(partial(job_cgroup.thaw, self._job))
+        else:
+            self.signal(signal.SIGCONT)
+
+
+def _wait_status(code: int, status: int) -> int:
+    """As waitpid(2) has it, of what waitid(2) says."""
+    if code == os.CLD_EXITED:
+        return status << 8
+    return status | (_CORE_DUMPED if code == os.CLD_DUMPED else 0)
+
+
+def children_cpu_seconds() -> tuple[float, float]:
+    """User and system time of all children reaped so far."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime, usage.ru_stime
+
+
+def largest_child_bytes(setup_bytes: int) -> int | None:
+    """The largest resident set of any child reaped so far; None where it cannot be told.
+
+    setup_bytes: what the command's process had before its exec, which counts for it as well
+    (getrusage(2)): what is hardly above says nothing.
+    """
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return largest if largest > setup_bytes + _EXEC_BYTES else None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child ended; it is not reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def children_io_bytes() -> tuple[int, int]:
+    """What all children reaped so far read from and wrote to disks (getrusage(2): 512 bytes)."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_inblock * _BLOCK_BYTES, usage.ru_oublock * _BLOCK_BYTES
+
+
+def _descendants() -> list[int]:
+    found: list[int] = []
+    todo = [os.getpid()]
+    while todo:
+        for child in _children(todo.pop()):
+            found.append(child)
+            todo.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    # A process may end between the listing and the read: its children then hang from the shim.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                    children += [int(word) for word in file.read().split()]
+    return children
+
+
+def wake_on_signals(*numbers: int) -> int:
+    """A pipe that becomes readable when one of the signals arrives."""
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return read_fd

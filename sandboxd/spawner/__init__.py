@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spawner's process and the builders that it forks."""

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process for one order about what a sandbox has of its own: the spawner forks it and goes on.
+
+One order in a memfd, one answer through a pipe: {"ok": true} or {"ok": false, "kind", "text"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from typing import Any, NoReturn
+
+from sandboxd.isolation import build, disks, pins
+from sandboxd.isolation.root import BadImage
+from sandboxd.protocol import records
+from sandboxd.workspace.removal import remove_tree
+
+_MAX_TEXT = 1000
+# Behind everything that somebody waits for.
+_REMOVER_NICENESS = 10
+# A system call for each entry would be one in three.
+_ENTRIES_BETWEEN_LOOKS = 64
+
+
+class _ReaderGone:
+    """Set once nobody waits for the answer any more; fits removal.Stop."""
+
+    def __init__(self, answer_fd: int) -> None:
+        self._poll = select.poll()
+        self._poll.register(answer_fd, 0)
+        self._asked = 0
+
+    def is_set(self) -> bool:
+        """A pipe without a reader is POLLERR to its writer (poll(2))."""
+        self._asked += 1
+        return self._asked % _ENTRIES_BETWEEN_LOOKS == 0 and bool(self._poll.poll(0))
+
+
+def run(order_fd: int, answer_fd: int) -> NoReturn:
+    """Do what the order says, answer and end. The caller has closed all other descriptors."""
+    try:
+        order = json.loads(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
+        answer = _answer(order, answer_fd)
+        os.write(answer_fd, records.encode(answer))
+    finally:
+        os._exit(0)
+
+
+def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
+    try:
+        if order["op"] == "remove_tree":
+            os.nice(_REMOVER_NICENESS)
+            stop = _ReaderGone(answer_fd)
+            return {"ok": True, "has_ended": remove_tree(order["path"], stop, most=order["most"])}
+        _obey(order)
+    except build.NoBubblewrap as exc:
+        return _failure("bubblewrap", exc)
+    except BadImage as exc:
+        return _failure("image", exc)
+    except disks.DiskFull as exc:
+        return _failure("full", exc)
+    except PermissionError as exc:
+        return _failure("permission", exc)
+    except Exception as exc:
+        return _failure("other", exc)
+    return {"ok": True}
+
+
+def _failure(kind: str, exc: Exception) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "text": str(exc)[:_MAX_TEXT]}
+
+
+def _obey(order: dict[str, Any]) -> None:
+    match order["op"]:
+        case "build":
+            build.build(order)
+        case "try_layers":
+            build.try_layers(order)
+        case "try":
+            build.try_out(order)
+        case "try_host_root":
+            build.try_host_root(order)
+        case "remove":
+            pins.remove(order["pins_directory"])
+        case "remove_others":
+            pins.remove_others(order["pins_root"], order["kept"])
+        case "remove_all":
+            pins.remove_all(order["pins_root"])
+        case "hold_disk":
+            disks.hold(
+                order["root"],
+                order["name"],
+                image=order["image"],
+                size_bytes=order["size_bytes"],
+                gid=order["gid"],
+            )
+        case "remove_disk":
+            disks.remove(order["root"], order["name"])
+        case "remove_other_disks":
+            disks.remove_others(order["root"], order["kept"])
+        case "remove_all_disks":
+            disks.remove_all(order["root"])
+        case other:
+            raise ValueError(f"unknown op {other!r}")

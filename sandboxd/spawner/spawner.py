@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spawner: forks shims on request. `python3 -I -S`, one thread, frozen heap.
+
+A service of its own on systemd hosts, else started once by the daemon. It listens on a SEQPACKET
+socket of root's and answers {"op": "spawn"} with the shim's pid and pidfd. A request carries the
+specification in a memfd, the shim's listening control socket and, if asked, a file with the
+command's input. {"op": "build"} carries an order for a builder (spawner/builder.py) and the pipe
+for its answer. It reaps both; killing it harms none.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from sandboxd.isolation import linux
+from sandboxd.osutil.readiness import notify_ready
+from sandboxd.protocol import records
+from sandboxd.shim import shim
+from sandboxd.shim.tree import wake_on_signals
+from sandboxd.spawner import builder
+from sandboxd.spawner.helper import Helper
+
+_MAX_CLIENTS = 8
+_MAX_FDS = 3
+
+
+class Spawner:
+    """The fork server."""
+
+    def __init__(self, path: str, *, idle_seconds: float | None) -> None:
+        self._path = path
+        self._idle_seconds = idle_seconds
+        self._clients: dict[int, socket.socket] = {}
+        self._shims: set[int] = set()
+        self._builders: set[int] = set()
+        self._stopping = False
+        self._supervisor = Helper()
+        self._poll = select.poll()
+
+    def serve(self) -> None:
+        """Answer requests until told to stop, or idle for too long without a client."""
+        os.chdir("/")
+        self._listen()
+        wakeup = wake_on_signals(signal.SIGCHLD)
+        self._poll.register(wakeup, select.POLLIN)
+        linux.become_subreaper()
+        self._pid_namespace_fd = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        notify_ready()
+        # A collection in a shim would copy the pages it shares with the spawner.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        idle_since = time.monotonic()
+        while not self._stopping:
+            self._supervisor.keep_alive()
+            for fd, _ in self._poll.poll(self._wait_milliseconds()):
+                if fd == wakeup:
+                    os.read(fd, 4096)
+                    self._reap()
+                elif fd == self._listener.fileno():
+                    self._accept()
+                else:
+                    self._answer(fd)
+            if self._clients or self._shims:
+                idle_since = time.monotonic()
+            elif self._idle_seconds and time.monotonic() - idle_since > self._idle_seconds:
+                break
+        self._supervisor.stop()
+
+    def _listen(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+        mask = os.umask(0o177)
+        self._listener.bind(self._path)
+        os.umask(mask)
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        self._poll.register(self._listener.fileno(), select.POLLIN)
+
+    def _wait_milliseconds(self) -> int | None:
+        if self._supervisor.is_due:
+            return Helper.RETRY_MILLISECONDS
+        if self._idle_seconds is None or self._clients or self._shims:
+            return None
+        return int(self._idle_seconds * 1000)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        if records.peer_uid(client) != os.getuid() or len(self._clients) >= _MAX_CLIENTS:
+            client.close()
+            return
+        self._clients[client.fileno()] = client
+        self._poll.register(client.fileno(), select.POLLIN)
+
+    def _answer(self, fd: int) -> None:
+        client = self._clients[fd]
+        try:
+            packet, fds, _, _ = socket.recv_fds(client, records.MAX_PACKET_BYTES, _MAX_FDS)
+        except OSError:
+            packet, fds = b"", []
+        if not packet:
+            self._poll.unregister(fd)
+            self._clients.pop(fd).close()
+            return
+        try:
+            self._obey(client, records.decode(packet), list(fds))
+        finally:
+            for received in fds:
+                with suppress(OSError):
+                    os.close(received)
+
+    def _obey(self, client: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
+        match request.get("op"):
+            case "hello":
+                reply = {"ok": True, "protocol": records.PROTOCOL, "pid": os.getpid(),
+                         "shims": len(self._shims)}  # fmt: skip
+                self._reply(client, reply)
+            case "supervise":
+                self._supervisor.run(request["argv"])
+                self._reply(client, {"ok": True})
+            case "stop":
+                self._stopping = True
+                self._reply(client, {"ok": True})
+            case "spawn":
+                try:
+                    pid, pid_namespace = self._spawn(request, fds)
+                except OSError as exc:
+                    self._reply(client, {"ok": False, "errno": exc.errno, "text": str(exc)})
+                    return
+                pidfd = os.pidfd_open(pid)
+                answer = {"ok": True, "pid": pid, "pid_namespace": pid_namespace}
+                self._reply(client, answer, pidfd)
+                os.close(pidfd)
+            case "build":
+                try:
+                    pid = self._fork_builder(fds)
+                except OSError as exc:
+                    self._reply(client, {"ok": False, "errno": exc.errno, "text": str(exc)})
+                    return
+                pidfd = os.pidfd_open(pid)
+                self._reply(client, {"ok": True}, pidfd)
+                os.close(pidfd)
+            case other:
+                self._reply(client, {"ok": False, "errno": 0, "text": f"unknown op {other!r}"})
+
+    def _reply(self, client: socket.socket, reply: dict[str, Any], *fds: int) -> None:
+        # A client that went away meanwhile finds its shim by the record; its socket ends next.
+        with suppress(OSError):
+            socket.send_fds(client, [records.encode(reply)], list(fds))
+
+    def _spawn(self, request: dict[str, Any], fds: list[int]) -> tuple[int, bool]:
+        pid_namespace = False
+        # Without CAP_SYS_ADMIN there is none: the shim is a subreaper then, and says so.
+        with suppress(PermissionError):
+            linux.unshare(linux.CLONE_NEWPID)
+            pid_namespace = True
+        pid = -1
+        try:
+            pid = os.fork()
+        finally:
+            if pid_namespace and pid != 0:
+                linux.setns(self._pid_namespace_fd, linux.CLONE_NEWPID)
+        if pid == 0:
+            self._become_shim(fds, pid_namespace=pid_namespace)
+        self._shims.add(pid)
+        return pid, pid_namespace
+
+    def _fork_builder(self, fds: list[int]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _keep_only(fds)
+                builder.run(fds[0], fds[1])
+            finally:
+                os._exit(1)
+        self._builders.add(pid)
+        return pid
+
+    def _become_shim(self, fds: list[int], *, pid_namespace: bool) -> None:
+        try:
+            _keep_only(fds)
+            spec = json.loads(os.pread(fds[0], records.MAX_SPEC_BYTES, 0))
+            os.close(fds[0])
+            listener = socket.socket(fileno=fds[1])
+            stdin_fd = fds[2] if len(fds) > 2 else None
+            shim.run(spec, listener, stdin_fd, pid_namespace=pid_namespace)
+        finally:
+            os._exit(1)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            self._shims.discard(pid)
+            self._builders.discard(pid)
+            self._supervisor.ended(pid)
+        self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """Whoever else is our child is the rest of one that died."""
+        me = os.getpid()
+        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
+            children = {int(word) for word in file.read().split()}
+        for pid in children - self._shims - self._builders - {self._supervisor.pid}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _keep_only(fds: list[int]) -> None:
+    """Close all other descriptors but the first three."""
+    low = 3
+    for fd in sorted(fds):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+    signal.set_wakeup_fd(-1)
+
+
+def main(arguments: list[str]) -> None:
+    """Arguments: the socket's path and, optionally, after how many idle seconds to end."""
+    idle = float(arguments[1]) if len(arguments) > 1 else None
+    Spawner(arguments[0], idle_seconds=idle).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
