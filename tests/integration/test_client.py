@@ -17,14 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.client import (
-    AsyncSandbox,
-    CommandFailed,
-    DaemonUnreachable,
-    Output,
-    Result,
-    Sandbox,
-)
+from sandboxd.client import AsyncSandbox, CommandFailed, DaemonUnreachable, Output, Result, Sandbox
 from sandboxd.client.bodies import NewFile
 from sandboxd.errors import (
     CapacityExceeded,
