@@ -7,6 +7,7 @@ spawner or shim in another language can take a Python one's place.
 An execution's record directory, root's alone:
   start.json   the shim's pid, start time and boot, written before it reports "ready"
   stdout, stderr   the output spools
+  stdout.times, stderr.times   when output came (times.py); of a stream with output alone
   record.json  the raw facts of the end, written before the shim exits
 """
 

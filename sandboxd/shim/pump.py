@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from sandboxd.shim.patience import patiently
+from sandboxd.shim.stamps import Stamps
 
 _CHUNK = 64 * 1024
 # So much of a stream is kept as long as there is any room.
@@ -23,12 +24,15 @@ class OutputStream:
     above `floor` bytes of its file system: `is_greedy` then, and nothing more is kept.
     """
 
-    def __init__(self, pipe_fd: int, spool_path: str, cap: int, floor: int = 0) -> None:
+    def __init__(
+        self, pipe_fd: int, spool_path: str, stamps: Stamps, cap: int, floor: int = 0
+    ) -> None:
         self.fd = pipe_fd
         self.size_bytes = 0
         self.truncated = False
         self.error: str | None = None
         self.is_greedy = False
+        self._stamps = stamps
         self._cap = cap
         self._floor = floor
         self._look_at = MODEST_BYTES
@@ -53,6 +57,9 @@ class OutputStream:
         if len(data) > room:
             self.truncated = True
             data = data[:room]
+        if data:
+            # First: whoever sees the bytes finds their time.
+            self._stamps.note(self.size_bytes)
         self._keep(data)
         if self.size_bytes >= self._look_at:
             self._look_at = self.size_bytes + MODEST_BYTES
@@ -77,9 +84,10 @@ class OutputStream:
             self.truncated = True
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close both ends, and the file of times."""
         os.close(self.fd)
         os.close(self._spool)
+        self._stamps.close()
 
     def facts(self) -> dict[str, Any]:
         """For the record."""

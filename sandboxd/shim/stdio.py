@@ -17,6 +17,7 @@ from sandboxd.isolation import terminal
 from sandboxd.protocol import records
 from sandboxd.shim.child import Child
 from sandboxd.shim.pump import InputFeed, OutputStream
+from sandboxd.shim.stamps import Stamps
 
 _IN = select.POLLIN | select.POLLHUP
 
@@ -36,9 +37,9 @@ class Stdio:
             child.outputs, (records.STDOUT_FILE, records.STDERR_FILE), strict=False
         ):
             path = os.path.join(spec["record_directory"], name)
-            self._outputs.append(
-                OutputStream(pipe, path, spec["max_output_bytes"], spec["spool_floor_bytes"])
-            )
+            stamps = Stamps(path, child.started, child.started_at)
+            bounds = spec["max_output_bytes"], spec["spool_floor_bytes"]
+            self._outputs.append(OutputStream(pipe, path, stamps, *bounds))
             poller.register(pipe, _IN)
         self._open = list(self._outputs)
         if child.input_fd is None:

@@ -32,7 +32,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "cgroup": ("core",),
     "isolation": ("errors", "core", "osutil"),
     "records": ("errors", "core", "engine.ports", "osutil"),
-    "workspace": ("errors", "core", "engine.ports", "osutil", "workspace.removal"),
+    "workspace": ("errors", "core", "engine.ports", "osutil", "protocol", "workspace.removal"),
     # What the builder does as well.
     "workspace.removal": ("workspace.subvolumes",),
     "workspace.subvolumes": (),
@@ -40,7 +40,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     # its command by itself.
     "launch": ("errors", "core", "engine.ports", "osutil", "protocol", "cgroup", "isolation"),
     "spawner": ("osutil", "protocol", "shim", "isolation", "workspace.removal"),
-    "shim": ("protocol", "cgroup", "isolation"),
+    "shim": ("osutil", "protocol", "cgroup", "isolation"),
     "supervisor": ("osutil", "protocol"),
     "schemes": (
         *("errors", "core", "engine.ports", "protocol"),
