@@ -7,7 +7,7 @@ SandboxdError
 │   ├── RouteNotFound, MethodNotAllowed, UnsupportedMediaType, RequestTooLarge
 ├── NotFound: SandboxNotFound, ExecutionNotFound, FileMissing
 ├── Conflict: SandboxSuspended, SandboxReleased, ExecutionFinished, LimitBelowUsage, NameInUse,
-│   StdinClosed, IdempotencyKeyReused, FileConflict
+│   StdinClosed, OutputTimesUnknown, IdempotencyKeyReused, FileConflict
 ├── AccessDenied
 ├── ExecutionNotStarted
 ├── DiskQuotaExceeded
@@ -169,6 +169,12 @@ class StdinClosed(Conflict):
     """Raised when an execution's standard input is not open, or not any more."""
 
     code = "STDIN_CLOSED"
+
+
+class OutputTimesUnknown(Conflict):
+    """Raised when nobody knows when an execution's output came."""
+
+    code = "OUTPUT_TIMES_UNKNOWN"
 
 
 class LimitBelowUsage(Conflict):

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from sandboxd.core.entries import NO_FILES, Batch, ReadFile
 from sandboxd.core.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
+from sandboxd.core.times import OutputTimes
 from sandboxd.engine.events import Events
 from sandboxd.engine.history import Told
 from sandboxd.engine.life import Counters
@@ -178,6 +179,10 @@ class Engine(Protocol):
         self, execution: Execution, stream: Stream, offset: int, size: int
     ) -> bytes:
         """Up to `size` bytes of what is there now."""
+        ...
+
+    async def output_times(self, execution: Execution, stream: Stream) -> OutputTimes | None:
+        """When what is there now came; None where nobody knows."""
         ...
 
     def follow(

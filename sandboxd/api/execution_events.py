@@ -7,21 +7,24 @@ nothing has to be remembered for a client that comes again.
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from aiohttp import web
 
 from sandboxd.api.engine_port import Stream
 from sandboxd.api.following import Reader, finish, send, whole_or_broken
+from sandboxd.api.moments import check_times, offset_since
 from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.core.times import OutputTimes
 from sandboxd.errors import InvalidRequest
 from sandboxd.wire.answers import Answer, ExecutionAnswer, OutputEvent
-from sandboxd.wire.queries import MAX_OFFSET
+from sandboxd.wire.queries import MAX_OFFSET, ExecutionEventsQuery
 from sandboxd.wire.requests import Nothing
 
 _CHUNK_BYTES = 32 << 10
@@ -29,14 +32,25 @@ _LAST_ID = "Last-Event-ID"
 _ID = re.compile(r"(\d{1,20})-(\d{1,20})(-exit)?", re.ASCII)
 
 
-async def follow_execution(call: Call[Nothing, Nothing]) -> web.StreamResponse | Reply:
-    """All output, or what comes after Last-Event-ID, and the end. Raises RangeNotSatisfiable."""
+async def follow_execution(
+    call: Call[Nothing, ExecutionEventsQuery],
+) -> web.StreamResponse | Reply:
+    """All output, or what comes after Last-Event-ID, and the end.
+
+    Raises RangeNotSatisfiable, OutputTimesUnknown.
+    """
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     stdout, stderr, is_over = _place(call.request.headers.get(_LAST_ID))
     if is_over and execution.is_finished:
         # What makes an EventSource stop to connect again.
         return Reply(204)
-    reader = Reader(call.engine, execution, {"stdout": stdout, "stderr": stderr})
+    if call.query.timestamps:
+        await check_times(call.engine, execution)
+    offsets: dict[Stream, int] = {"stdout": stdout, "stderr": stderr}
+    for stream, offset in offsets.items():
+        since = await offset_since(call.engine, execution, stream, call.query.since)
+        offsets[stream] = max(offset, since)
+    reader = Reader(call.engine, execution, offsets)
     await reader.check()
     response = web.StreamResponse(
         headers={
@@ -51,29 +65,52 @@ async def follow_execution(call: Call[Nothing, Nothing]) -> web.StreamResponse |
     ):
         with call.engine.follow(call.caller, call.sandbox, call.execution) as news:
             await response.prepare(call.request)
-            texts = _Texts(reader)
-            async with aclosing(reader.follow(news, chunk_bytes=_CHUNK_BYTES)) as pieces:
-                async for piece in pieces:
-                    if piece is None:
-                        await send(response, b": still here\n\n")
-                    else:
-                        for told in texts.take(*piece):
-                            await send(response, told)
-            for told in texts.rest():
-                await send(response, told)
-            await call.share.hold(execution_bytes(execution))
-            answer = ExecutionAnswer.of(execution, None, None)
-            await send(response, _event(f"{texts.place}-exit", "exit", answer))
+            await _tell(call, reader, news, response)
             await finish(response)
     return response
 
 
+async def _tell(
+    call: Call[Nothing, ExecutionEventsQuery],
+    reader: Reader,
+    news: asyncio.Event,
+    response: web.StreamResponse,
+) -> None:
+    execution, texts = reader.execution, _Texts(reader)
+    is_to_end = call.query.follow or execution.is_finished
+    pieces: AsyncGenerator[tuple[Stream, bytes] | None, None] = reader.there(
+        chunk_bytes=_CHUNK_BYTES
+    )
+    if call.query.follow:
+        pieces = reader.follow(news, chunk_bytes=_CHUNK_BYTES)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece is None:
+                await send(response, b": still here\n\n")
+                continue
+            if call.query.timestamps:
+                texts.times[piece[0]] = await call.engine.output_times(execution, piece[0])
+            for told in texts.take(*piece):
+                await send(response, told)
+    if not is_to_end:
+        return
+    for told in texts.rest():
+        await send(response, told)
+    await call.share.hold(execution_bytes(execution))
+    answer = ExecutionAnswer.of(execution, None, None)
+    await send(response, _event(f"{texts.place}-exit", "exit", answer))
+
+
 class _Texts:
-    """Cuts what is read between characters: one that is not complete yet waits for its rest."""
+    """Cuts what is read between characters: one that is not complete yet waits for its rest.
+
+    times: of each stream, where they are to be told: another time is another event.
+    """
 
     def __init__(self, reader: Reader) -> None:
         self._offsets = dict(reader.offsets)
         self._waiting: dict[Stream, bytes] = dict.fromkeys(reader.offsets, b"")
+        self.times: dict[Stream, OutputTimes | None] = {}
 
     @property
     def place(self) -> str:
@@ -81,25 +118,43 @@ class _Texts:
         return f"{self._offsets['stdout']}-{self._offsets['stderr']}"
 
     def take(self, stream: Stream, data: bytes) -> Iterator[bytes]:
-        """The event for it, unless there is nothing complete."""
+        """The events for it; none where nothing is complete."""
         data = self._waiting[stream] + data
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(data)
         size = len(data) - len(decoder.getstate()[0])
         self._waiting[stream] = data[size:]
-        if size:
-            yield self._of(stream, data[:size])
+        yield from self._by_time(stream, data[:size])
 
     def rest(self) -> Iterator[bytes]:
         """Events for what will never be complete."""
         for stream, data in self._waiting.items():
-            if data:
-                yield self._of(stream, data)
+            yield from self._by_time(stream, data)
+
+    def _by_time(self, stream: Stream, data: bytes) -> Iterator[bytes]:
+        times, begin, done = self.times.get(stream), self._offsets[stream], 0
+        for cut in () if times is None else times.cuts(begin, begin + len(data)):
+            place = _next_character(data, cut - begin)
+            if done < place:
+                yield self._of(stream, data[done:place])
+                done = place
+        if done < len(data):
+            yield self._of(stream, data[done:])
 
     def _of(self, stream: Stream, data: bytes) -> bytes:
-        told = OutputEvent.of(self._offsets[stream], data)
+        offset = self._offsets[stream]
+        times = self.times.get(stream)
+        told = OutputEvent.of(offset, data, None if times is None else times.at(offset))
         self._offsets[stream] += len(data)
         return _event(self.place, stream, told)
+
+
+def _next_character(data: bytes, place: int) -> int:
+    """The first place from there on that is not within a character."""
+    for end in range(place, min(place + 3, len(data))):
+        if data[end] & 0xC0 != 0x80:
+            return end
+    return min(place + 3, len(data))
 
 
 def _event(place: str, name: str, data: Answer) -> bytes:

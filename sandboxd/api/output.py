@@ -10,6 +10,7 @@ from aiohttp import web
 
 from sandboxd.api import following
 from sandboxd.api.following import Reader, finish, send, whole_or_broken
+from sandboxd.api.moments import offset_since
 from sandboxd.api.routes import Call
 from sandboxd.wire.queries import OutputQuery
 from sandboxd.wire.requests import Nothing
@@ -21,14 +22,17 @@ _FOLLOW_CHUNK_BYTES = 64 << 10
 async def read_output(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
     """What is there now from `offset` on, or all to the end of the execution.
 
-    Raises RangeNotSatisfiable.
+    Raises RangeNotSatisfiable, OutputTimesUnknown.
     """
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
-    reader = Reader(call.engine, execution, {call.query.stream: call.query.offset})
+    stream = call.query.stream
+    since = await offset_since(call.engine, execution, stream, call.query.since)
+    offset = max(call.query.offset, since)
+    reader = Reader(call.engine, execution, {stream: offset})
     await reader.check()
     if not call.query.follow:
-        return await _send_there(call, reader)
-    response = _response(call)
+        return await _send_there(call, reader, offset)
+    response = _response(call, offset)
     async with (
         whole_or_broken(call, response),
         call.work.streaming(call.caller.uid, execution.id),
@@ -39,8 +43,10 @@ async def read_output(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
     return response
 
 
-async def _send_there(call: Call[Nothing, OutputQuery], reader: Reader) -> web.StreamResponse:
-    response = _response(call)
+async def _send_there(
+    call: Call[Nothing, OutputQuery], reader: Reader, offset: int
+) -> web.StreamResponse:
+    response = _response(call, offset)
     async with whole_or_broken(call, response):
         await response.prepare(call.request)
         async with aclosing(reader.there(chunk_bytes=following.CHUNK_BYTES)) as pieces:
@@ -58,7 +64,11 @@ async def _send_all(reader: Reader, news: asyncio.Event, response: web.StreamRes
     await finish(response)
 
 
-def _response(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
+def _response(call: Call[Nothing, OutputQuery], offset: int) -> web.StreamResponse:
     return web.StreamResponse(
-        headers={"Content-Type": "application/octet-stream", "X-Request-Id": call.request_id}
+        headers={
+            "Content-Type": "application/octet-stream",
+            "X-Output-Offset": str(offset),
+            "X-Request-Id": call.request_id,
+        }
     )

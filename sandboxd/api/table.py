@@ -191,10 +191,11 @@ ROUTES: tuple[AnyRoute, ...] = (
         "GET", f"{_EXECUTION}/output", output.read_output,
         "Read what was printed, so far or to the end",
         body=r.Nothing, query=q.OutputQuery, answer=None,
-        statuses={200: "the bytes from the offset on"}, raw_type="application/octet-stream",
+        statuses={200: "the bytes from the offset on; X-Output-Offset is that of the first"},
+        raw_type="application/octet-stream",
         errors=(
             errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
-            errors.QuotaExceeded, errors.Draining,
+            errors.OutputTimesUnknown, errors.QuotaExceeded, errors.Draining,
         ),
     ),
     Route(
@@ -244,14 +245,14 @@ ROUTES: tuple[AnyRoute, ...] = (
     Route(
         "GET", f"{_EXECUTION}/events", execution_events.follow_execution,
         "Follow output and end as Server-Sent Events, resumable with Last-Event-ID",
-        body=r.Nothing, query=r.Nothing, answer=None, event_data=answers.OutputEvent,
+        body=r.Nothing, query=q.ExecutionEventsQuery, answer=None, event_data=answers.OutputEvent,
         statuses={
             200: "events stdout and stderr, and exit with the execution",
             204: "all was told, the end too",
         },
         errors=(
             errors.SandboxNotFound, errors.ExecutionNotFound, errors.RangeNotSatisfiable,
-            errors.QuotaExceeded, errors.Draining,
+            errors.OutputTimesUnknown, errors.QuotaExceeded, errors.Draining,
         ),
     ),
     Route(

@@ -22,6 +22,7 @@ from sandboxd.core.model import (
     TerminalSize,
 )
 from sandboxd.core.outcome import with_ended
+from sandboxd.core.times import OutputTimes
 from sandboxd.engine import batch, inputs
 from sandboxd.engine.adoption import Adoption
 from sandboxd.engine.context import Context
@@ -279,6 +280,12 @@ class Engine:
         """Bytes of an execution's spool; fewer than `size` at its end."""
         return await self._context.workspaces.read_output(
             execution.sandbox_id, execution.id, stream, offset, size
+        )
+
+    async def output_times(self, execution: Execution, stream: str) -> OutputTimes | None:
+        """When an execution's output came; None where nobody knows."""
+        return await self._context.workspaces.output_times(
+            execution.sandbox_id, execution.id, stream
         )
 
     @contextmanager

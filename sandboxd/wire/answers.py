@@ -263,19 +263,23 @@ class InputAnswer(Answer):
 
 
 class OutputEvent(Answer):
-    """A piece of one stream, cut between characters; `base64` is there where text loses bytes."""
+    """A piece of one stream, cut between characters; `base64` is there where text loses bytes, and
+    `at` where times were asked for and are known."""
 
     offset_bytes: int
     size_bytes: int
     text: str
     base64: str | None = None
+    at: datetime | None = None
 
     @classmethod
-    def of(cls, offset_bytes: int, data: bytes) -> OutputEvent:
-        """The event about `data`, which begins at that byte of its stream."""
+    def of(cls, offset_bytes: int, data: bytes, at: datetime | None = None) -> OutputEvent:
+        """The event about `data`, which begins at that byte of its stream and came then."""
         text = data.decode("utf-8", "replace")
         encoded = None if text.encode() == data else base64.b64encode(data).decode("ascii")
-        return cls(offset_bytes=offset_bytes, size_bytes=len(data), text=text, base64=encoded)
+        return cls(
+            offset_bytes=offset_bytes, size_bytes=len(data), text=text, base64=encoded, at=at
+        )
 
 
 class ExecutionList(Answer):

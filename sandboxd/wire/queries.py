@@ -38,6 +38,17 @@ def _truth(value: object) -> bool:
     return value in ("true", "1")
 
 
+def moment(value: object) -> datetime:
+    """A time in a query."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or not 1970 < found.year < 9999:
+        raise ValueError("must be a time such as 2026-01-02T03:04:05Z")
+    return found
+
+
 class WaitQuery(Request):
     """GET .../executions/{eid}."""
 
@@ -59,6 +70,19 @@ class OutputQuery(Request):
     offset: Annotated[int, whole_number(0, MAX_OFFSET)] = 0
     follow: Annotated[bool, BeforeValidator(_truth)] = False
     """Go on with what is printed later, to the end of the execution."""
+    since: Annotated[datetime, BeforeValidator(moment)] | None = None
+    """Only what was printed then or later; a time to come counts as now."""
+
+
+class ExecutionEventsQuery(Request):
+    """GET .../events of an execution."""
+
+    follow: Annotated[bool, BeforeValidator(_truth)] = True
+    """Go on with what is printed later, to the end of the execution."""
+    since: Annotated[datetime, BeforeValidator(moment)] | None = None
+    """Only what was printed then or later; a time to come counts as now."""
+    timestamps: Annotated[bool, BeforeValidator(_truth)] = False
+    """With each piece of output, when it came."""
 
 
 def _offset_or_end(value: object) -> int | None:
@@ -104,17 +128,6 @@ class PageQuery(Request):
     cursor: Annotated[
         str, Field(max_length=256, description="`next_cursor` of the page before")
     ] | (None) = None
-
-
-def moment(value: object) -> datetime:
-    """A time in a query."""
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None or not 1970 < found.year < 9999:
-        raise ValueError("must be a time such as 2026-01-02T03:04:05Z")
-    return found
 
 
 def several(kind: type[StrEnum]) -> tuple[BeforeValidator, WithJsonSchema]:

@@ -26,16 +26,19 @@ from typing import Protocol, cast
 from sandboxd.core.levels import HOME_INSIDE, TMP_INSIDE
 from sandboxd.core.model import Enforcement, Sandbox
 from sandboxd.core.names import is_id
+from sandboxd.core.times import OutputTimes
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.engine.ports.workspaces import Room
 from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.osutil.files import write_all
+from sandboxd.protocol.times import MAX_BYTES, SUFFIX
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.own_disks import Mounts, OwnDisks
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
+from sandboxd.workspace.spool_times import parsed
 from sandboxd.workspace.watch import DirectoryWatches
 from sandboxd.workspace.workers import Workers, finished
 
@@ -277,6 +280,14 @@ class Directories:
         """At most `size` bytes of a spool from `offset`; fewer at its end."""
         path = self._spool(sandbox_id, execution_id, stream)
         return await asyncio.to_thread(_read, path, offset, size)
+
+    async def output_times(
+        self, sandbox_id: str, execution_id: str, stream: str
+    ) -> OutputTimes | None:
+        """When what is in a spool came; None without output, or a file of its times."""
+        path = f"{self._spool(sandbox_id, execution_id, stream)}{SUFFIX}"
+        data = await asyncio.to_thread(_read, path, 0, MAX_BYTES)
+        return parsed(data)
 
     def watch_output(
         self, sandbox_id: str, execution_id: str, ring: Callable[[], None]

@@ -16,6 +16,8 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from sandboxd.protocol.times import SUFFIX
+
 _log = logging.getLogger(__name__)
 # sys/inotify.h
 _IN_MODIFY = 0x2
@@ -25,6 +27,8 @@ _IN_ONLYDIR = 0x1000000
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
 _POLL_SECONDS = 0.2
+# Written beside each piece of output, whose own notice follows.
+_UNHEEDED = os.fsencode(SUFFIX)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,8 +63,8 @@ class DirectoryWatches:
 
     @contextmanager
     def watching(self, path: str, ring: Ring) -> Iterator[None]:
-        """Call `ring` after each write to a file in the directory `path`, at most once for several
-        in a row; also where nothing changed."""
+        """Call `ring` after each write to a file in the directory `path` but those with times, at
+        most once for several in a row; also where nothing changed."""
         watched = self._by_path.get(path)
         if watched is None:
             watched = self._by_path[path] = _Watched(path)
@@ -111,12 +115,14 @@ class DirectoryWatches:
         position, changed = 0, set()
         while position < len(data):
             descriptor, mask, _, length = _EVENT.unpack_from(data, position)
-            position += _EVENT.size + length
+            position += _EVENT.size
+            name = data[position : position + length]
+            position += length
             if mask & _IN_Q_OVERFLOW:
                 changed |= set(self._by_descriptor)
             elif mask & _IN_IGNORED:
                 self._by_descriptor.pop(descriptor, None)
-            else:
+            elif _UNHEEDED not in name:
                 changed.add(descriptor)
         for descriptor in changed:
             watched = self._by_descriptor.get(descriptor)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sandboxd.core.model import Enforcement, Sandbox
+from sandboxd.core.times import OutputTimes
 from sandboxd.engine.ports.files import SandboxFiles
 
 
@@ -137,6 +138,12 @@ class Workspaces(Protocol):
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
         """Bytes of a spool."""
+        ...
+
+    async def output_times(
+        self, sandbox_id: str, execution_id: str, stream: str
+    ) -> OutputTimes | None:
+        """When what is in a spool came; None where nobody knows."""
         ...
 
     def watch_output(

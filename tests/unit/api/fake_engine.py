@@ -36,6 +36,7 @@ from sandboxd.core.model import (
     Usage,
 )
 from sandboxd.core.names import new_id
+from sandboxd.core.times import OutputTimes
 from sandboxd.core.turns import Turn
 from sandboxd.engine.events import Events
 from sandboxd.engine.history import History, Told
@@ -389,6 +390,9 @@ class FakeEngine:
         self, execution: Execution, stream: Stream, offset: int, size: int
     ) -> bytes:
         return self.outputs[execution.id, stream][offset : offset + size]
+
+    async def output_times(self, execution: Execution, stream: Stream) -> OutputTimes | None:
+        return None
 
     def print(self, execution_id: str, stream: Stream, data: bytes) -> None:
         """Have an execution print something."""

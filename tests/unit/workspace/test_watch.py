@@ -56,6 +56,25 @@ async def test_each_watcher_learns_of_a_write_to_its_directory(tmp_path: Path) -
             assert await rung(first)
 
 
+async def test_times_beside_output_wake_nobody(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    news, other = asyncio.Event(), asyncio.Event()
+    async with watches() as made:
+        with (
+            made.watching(str(tmp_path / "a"), news.set),
+            made.watching(str(tmp_path / "b"), other.set),
+        ):
+            for name in ("stdout.times", "stdout.times.tmp"):
+                (tmp_path / "a" / name).write_text("x")
+            # The kernel tells of writes in their order.
+            (tmp_path / "b" / "stdout").write_text("x")
+            assert await rung(other)
+            assert not news.is_set()
+            (tmp_path / "a" / "stdout").write_text("x")
+            assert await rung(news)
+
+
 async def test_a_directory_that_goes_away_is_no_harm(tmp_path: Path) -> None:
     news, other = asyncio.Event(), asyncio.Event()
     (tmp_path / "a").mkdir()

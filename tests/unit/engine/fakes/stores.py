@@ -9,6 +9,7 @@ from typing import cast
 
 from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Sandbox
 from sandboxd.core.sums import Past
+from sandboxd.core.times import OutputTimes
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.ports.workspaces import Room
 from sandboxd.errors import HostDiskFull
@@ -111,6 +112,11 @@ class FakeWorkspaces:
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
         return b""
+
+    async def output_times(
+        self, sandbox_id: str, execution_id: str, stream: str
+    ) -> OutputTimes | None:
+        return None
 
     @contextmanager
     def watch_output(

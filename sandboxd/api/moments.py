@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When an execution's output came: where in a stream a moment is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sandboxd.api.engine_port import Engine, Stream
+from sandboxd.core.model import Execution
+from sandboxd.core.times import OutputTimes
+from sandboxd.errors import OutputTimesUnknown
+
+
+async def offset_since(
+    engine: Engine, execution: Execution, stream: Stream, moment: datetime | None
+) -> int:
+    """The first byte that may have come at `moment` or later; None = the first of all.
+
+    Raises OutputTimesUnknown.
+    """
+    if moment is None:
+        return 0
+    # Before the times are read: what comes in between is later than `moment`, or one of them.
+    size = _size(execution, stream)
+    times = await _times(engine, execution, stream)
+    offset = 0 if times is None else times.since(moment)
+    return size if offset is None else offset
+
+
+async def check_times(engine: Engine, execution: Execution) -> None:
+    """Raises OutputTimesUnknown where nobody knows when some of the output came."""
+    await _times(engine, execution, "stdout")
+    await _times(engine, execution, "stderr")
+
+
+async def _times(engine: Engine, execution: Execution, stream: Stream) -> OutputTimes | None:
+    times = await engine.output_times(execution, stream)
+    if times is None and _size(execution, stream):
+        raise OutputTimesUnknown(
+            f"cannot tell when {stream} of execution {execution.id} was printed: its times were "
+            "not kept",
+            hint="ask without times: it was started by an older sandboxd, or the disk was full",
+        )
+    return times
+
+
+def _size(execution: Execution, stream: Stream) -> int:
+    summary = execution.stdout if stream == "stdout" else execution.stderr
+    return summary.size_bytes
