@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from sandboxd.cgroup import job as job_cgroup
+from sandboxd.shim import standstill
 from sandboxd.shim.patience import patiently
 
 _PASS_SECONDS = 0.0005
@@ -71,7 +72,7 @@ class Tree:
             with suppress(ProcessLookupError):
                 os.kill(-1, number)
             return
-        for pid in _descendants():
+        for pid in standstill.descendants(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -104,19 +105,24 @@ class Tree:
         patiently(partial(self.signal, signal.SIGKILL))
 
     def freeze(self, *, timeout_seconds: float) -> bool:
-        """Stop every process; whether all are known to stand still."""
+        """Stop every process, parents first; whether all are known to stand still."""
         if self._job is not None:
             freeze = partial(job_cgroup.freeze, self._job, timeout_seconds=timeout_seconds)
             return patiently(freeze)
-        self.signal(signal.SIGSTOP)
-        return True
+        stop_all = partial(self.signal, signal.SIGSTOP)
+        return standstill.stop(_own_pid(), stop_all, timeout_seconds=timeout_seconds)
 
     def thaw(self) -> None:
-        """Let every process go on."""
+        """Let every process go on, children first."""
         if self._job is not None:
             patiently(partial(job_cgroup.thaw, self._job))
         else:
-            self.signal(signal.SIGCONT)
+            standstill.go_on(_own_pid(), partial(self.signal, signal.SIGCONT))
+
+
+def _own_pid() -> int:
+    """By the /proc that is mounted here: in a pid namespace of its own a shim is 1 elsewhere."""
+    return int(os.readlink("/proc/self"))
 
 
 def _wait_status(code: int, status: int) -> int:
@@ -151,27 +157,6 @@ def children_io_bytes() -> tuple[int, int]:
     """What all children reaped so far read from and wrote to disks (getrusage(2): 512 bytes)."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_inblock * _BLOCK_BYTES, usage.ru_oublock * _BLOCK_BYTES
-
-
-def _descendants() -> list[int]:
-    found: list[int] = []
-    todo = [os.getpid()]
-    while todo:
-        for child in _children(todo.pop()):
-            found.append(child)
-            todo.append(child)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    # A process may end between the listing and the read: its children then hang from the shim.
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-                    children += [int(word) for word in file.read().split()]
-    return children
 
 
 def wake_on_signals(*numbers: int) -> int:

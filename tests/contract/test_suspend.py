@@ -119,6 +119,76 @@ def test_a_program_that_stopped_itself_stays_stopped(daemon: Daemon, sandbox: An
     assert printed(daemon, running, b"two") == b"one\ntwo\n"
 
 
+# A chain of parents, each of which writes when it sees its child stopped.
+WATCHER = """
+import os, signal, sys, time
+depth = int(sys.argv[1])
+child = 0
+for _ in range(depth):
+    child = os.fork()
+    if child:
+        break
+if child == 0:
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.0005)
+while True:
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):
+        os._exit(0)
+    os.write(1, b"stopped\\n")
+"""
+
+
+@pytest.mark.parametrize("depth", [1, 6])
+def test_no_parent_sees_its_child_stopped(daemon: Daemon, sandbox: Any, depth: int) -> None:
+    running = start(daemon, sandbox, ["python3", "-c", WATCHER, str(depth)])
+    printed(daemon, running, b"ready\n")
+    for _ in range(10):
+        suspend(daemon, sandbox)
+        resume(daemon, sandbox)
+    assert output(daemon, running) == b"ready\n"
+
+
+def test_a_shell_with_job_control_goes_on_with_its_command(daemon: Daemon, sandbox: Any) -> None:
+    """As a person has one: the command is in the foreground of a terminal."""
+    script = "set -m; sh -c 'echo be\"\"gun; read line; echo got $line'; echo over $?"
+    running = start(daemon, sandbox, ["sh", "-c", script], tty={"rows": 24, "cols": 80})
+    printed(daemon, running, b"begun\r\n")
+    for _ in range(5):
+        suspend(daemon, sandbox)
+        resume(daemon, sandbox)
+    daemon.ok("POST", f"{path_of(running)}/stdin", b"line\n")
+    assert daemon.wait(running)["exit_code"] == 0
+    assert b"over 0" in output(daemon, running)
+    assert b"topped" not in output(daemon, running)
+
+
+# Children without an end, each for some milliseconds.
+FORKS = """
+import os, time
+print("ready", flush=True)
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(0.003)
+            os._exit(0)
+        os.waitpid(-1, os.WNOHANG)
+    except (BlockingIOError, ChildProcessError):
+        pass
+    os.write(1, b"x")
+"""
+
+
+def test_who_forks_without_an_end_stands_still(daemon: Daemon, sandbox: Any) -> None:
+    running = start(daemon, sandbox, ["python3", "-c", FORKS])
+    printed(daemon, running, b"ready\nxxx")
+    for _ in range(3):
+        suspend(daemon, sandbox)
+        stays(daemon, running, 0.2)
+        resume(daemon, sandbox)
+
+
 def test_other_sandboxes_go_on(daemon: Daemon, create: Create) -> None:
     frozen, awake = create(), create()
     suspend(daemon, frozen)
