@@ -119,7 +119,7 @@ def _cover(shared: Sequence[str], masks: Mapping[str, layers.Mask], scratch: str
 def _enter(spec: dict[str, Any]) -> None:
     mounts.join(spec["pins_directory"], spec["pins"])
     if pins.MNT in spec["pins"]:
-        mounts.in_own_root(pid_namespace=True, masked=True, refresh=True, terminals=1)
+        mounts.in_own_root(pid_namespace=True, masked=True, refresh=layers.refresh, terminals=1)
 
 
 def _in_child(work: Callable[[], None], what: str) -> None:

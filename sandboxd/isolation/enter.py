@@ -111,17 +111,19 @@ def _reset_signals() -> None:
 def _enter_place(spec: dict[str, Any]) -> None:
     """Join what the sandbox has of its own, then make what the execution has of its own."""
     has_own_root = spec["isolation"] not in {"none", "basic"}
-    refresh = has_own_root and layers.is_due(spec["pins_directory"])
-    mounts.join(spec["pins_directory"], spec["pins"])
     if has_own_root:
-        masked = spec["isolation"] == "strict"
+        freshness = layers.Freshness(spec["pins_directory"])
+        mounts.join(spec["pins_directory"], spec["pins"])
         mounts.in_own_root(
             pid_namespace=spec["pid_namespace"],
-            masked=masked,
-            refresh=refresh,
+            masked=spec["isolation"] == "strict",
+            refresh=freshness.ensure,
             terminals=spec["terminals"],
         )
-    elif spec["namespaces"]:
+        freshness.close()
+        return
+    mounts.join(spec["pins_directory"], spec["pins"])
+    if spec["namespaces"]:
         mounts.in_host_root(spec)
 
 

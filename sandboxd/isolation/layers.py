@@ -80,15 +80,28 @@ def _inside(top: str, mask: Mask, mounted: Iterable[str]) -> list[str]:
     return sorted(stays | {f"{top}/{path}" for path in mask.kept})
 
 
-def is_due(directory: str) -> bool:
-    """Whether a root's overlays may be behind: they were refreshed more than a second ago. Then the
-    caller does it. directory: the one of the root's pins, whose time of change is that of the last.
+class Freshness:
+    """When a root's overlays were last refreshed: the time of change of the root's pin directory.
+
+    The directory stays open until `close`, since its path is gone once the root is another one.
     """
-    age = time.time() - os.stat(directory).st_mtime
-    if 0 <= age < _BELIEVED_SECONDS:
-        return False
-    os.utime(directory)
-    return True
+
+    def __init__(self, directory: str) -> None:
+        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def ensure(self) -> None:
+        """Refresh overlays that may be behind: whose last refresh began more than a second ago.
+
+        One that fails is none, so that the next execution tries again. Raises OSError.
+        """
+        began = time.time()
+        if not 0 <= began - os.fstat(self._fd).st_mtime < _BELIEVED_SECONDS:
+            refresh()
+            os.utime(self._fd, (began, began))
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self._fd)
 
 
 def refresh() -> None:

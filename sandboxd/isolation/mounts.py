@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import ipc, layers, linux, pins, sealing
+from sandboxd.isolation import ipc, linux, pins, sealing
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
 _NAMESPACES = {
@@ -47,18 +47,19 @@ def join(directory: str, kinds: Iterable[str]) -> None:
         os.close(fd)
 
 
-def in_own_root(*, pid_namespace: bool, masked: bool, refresh: bool, terminals: int) -> None:
+def in_own_root(
+    *, pid_namespace: bool, masked: bool, refresh: Callable[[], None], terminals: int
+) -> None:
     """A mount namespace beside the sandbox's, which this process has joined, with its own /proc.
 
-    masked: the kernel's own information is out of sight. refresh: the host's files may have
-    changed. terminals: how many may be open.
+    masked: the kernel's own information is out of sight. refresh: has the root's overlays show
+    what has changed on the host; needs /proc. terminals: how many may be open.
     """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     if pid_namespace:
         _own_proc()
-        if refresh:
-            layers.refresh()
+        refresh()
         if masked:
             _mask()
     _own_terminals(terminals)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -220,9 +221,26 @@ def test_what_changes_below_is_seen_after_a_refresh(tree: Path) -> None:
     os.close(beside)
 
 
-def test_a_refresh_is_due_once_a_second(tmp_path: Path) -> None:
-    assert not layers.is_due(str(tmp_path))
+def test_a_refresh_is_due_once_a_second_and_one_that_failed_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refreshed: list[bool] = []
+
+    def refresh(works: bool) -> None:
+        refreshed.append(works)
+        if not works:
+            raise OSError(errno.ENOMEM, "no memory for a remount")
+
+    freshness = layers.Freshness(str(tmp_path))
     for long_ago in (0, 1 << 33):
         os.utime(tmp_path, (long_ago, long_ago))
-        assert layers.is_due(str(tmp_path))
-        assert not layers.is_due(str(tmp_path))
+        monkeypatch.setattr(layers, "refresh", lambda: refresh(works=False))
+        for _ in range(2):
+            with pytest.raises(OSError, match="no memory"):
+                freshness.ensure()
+        monkeypatch.setattr(layers, "refresh", lambda: refresh(works=True))
+        freshness.ensure()
+        freshness.ensure()
+        assert refreshed == [False, False, True]
+        refreshed.clear()
+    freshness.close()
