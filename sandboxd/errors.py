@@ -213,6 +213,12 @@ class DiskQuotaExceeded(SandboxdError):
     code = "SANDBOX_DISK_QUOTA_EXCEEDED"
 
 
+class DiskUncountable(SandboxdError):
+    """Raised when nobody can say whether a write through the API fits into the disk limit."""
+
+    code = "SANDBOX_DISK_UNCOUNTABLE"
+
+
 class QuotaExceeded(SandboxdError):
     """Raised when the caller's share is used up."""
 

@@ -39,6 +39,7 @@ STATUS: Mapping[type[errors.SandboxdError], int] = {
     errors.SchemeError: 502,
     errors.OperationTimedOut: 504,
     errors.DiskQuotaExceeded: 507,
+    errors.DiskUncountable: 507,
 }
 # How long a client may take to read an answer.
 TAKEN_SECONDS = 75.0

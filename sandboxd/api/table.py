@@ -69,9 +69,15 @@ _FILE = (
     errors.FileConflict,
     errors.QuotaExceeded,
 )
-_WRITTEN = (*_FILE, errors.DiskQuotaExceeded, errors.HostDiskFull, errors.HostStorageFailed)
+_WRITTEN = (
+    *_FILE,
+    errors.DiskQuotaExceeded,
+    errors.DiskUncountable,
+    errors.HostDiskFull,
+    errors.HostStorageFailed,
+)
 # Of files that are written before a run.
-_RUN_FILES = (errors.FileConflict, errors.DiskQuotaExceeded)
+_RUN_FILES = (errors.FileConflict, errors.DiskQuotaExceeded, errors.DiskUncountable)
 _INPUT = (
     errors.SandboxNotFound,
     errors.ExecutionNotFound,

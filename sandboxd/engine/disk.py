@@ -4,7 +4,9 @@
 A sandbox cannot have passed its limit before the file system as a whole has grown by what the
 sandbox had left at its last count: until then nothing is counted (but for a look now and then,
 since what others delete hides growth). Over it the running executions end. Those that start while
-it is over may go on, so that they can delete, as long as it does not grow.
+it is over may go on, so that they can delete, as long as it does not grow. What cannot be counted
+(too deep, too many names or descriptors) ends nothing while the file system as a whole has grown by
+no more than what was left.
 
 Each sandbox is counted and judged by itself: it rests in proportion to what its own counts take,
 and none waits for another one's to end (the workspace counts in turns).
@@ -20,8 +22,8 @@ from functools import partial
 
 from sandboxd.core.model import ErrorCode, LimitOwner, Outcome, Sandbox
 from sandboxd.engine.context import Context
-from sandboxd.engine.registry import LiveSandbox
-from sandboxd.errors import DiskQuotaExceeded, SandboxdError
+from sandboxd.engine.registry import DiskState, LiveSandbox
+from sandboxd.errors import DiskQuotaExceeded, DiskUncountable, SandboxdError
 
 _log = logging.getLogger(__name__)
 DISK_PERIOD_SECONDS = 0.25
@@ -93,6 +95,13 @@ class DiskKeeper:
                 await asyncio.sleep(max(0.0, rest))
                 await self._count(live)
             if not _has_room(live, size):
+                if live.disk.obstacle is not None:
+                    raise DiskUncountable(
+                        f"cannot write to sandbox {live.sandbox.id}: what it has on disk cannot be "
+                        f"counted: {live.disk.obstacle}",
+                        hint="delete something, or end what runs",
+                        details={"limit_bytes": live.sandbox.limits.disk_bytes},
+                    )
                 raise DiskQuotaExceeded(
                     f"cannot write to sandbox {live.sandbox.id}: its disk limit is reached",
                     hint="delete something, or raise disk_bytes",
@@ -115,20 +124,21 @@ class DiskKeeper:
     def _is_due(self, live: LiveSandbox, growth: int) -> bool:
         """Whether it must be counted now."""
         disk, limit = live.disk, live.sandbox.limits.disk_bytes
-        if disk.used_bytes is None:
+        if disk.counted_monotonic is None:
             return True
         age = self._context.clock.monotonic() - disk.counted_monotonic
         took = disk.took_seconds
         rest = min(took * _REST, max(_OLDEST_SECONDS, took * _DEAR_REST))
         if age < max(DISK_PERIOD_SECONDS, rest):
             return False
-        has_grown = growth - disk.growth_bytes >= limit - disk.used_bytes
-        return has_grown or age >= _OLDEST_SECONDS
+        if disk.most_bytes is None or age >= _OLDEST_SECONDS:
+            return True
+        return growth - disk.growth_bytes >= limit - disk.most_bytes
 
     def _rest_for_caller(self, live: LiveSandbox) -> float:
         """Seconds until a caller may have it counted again."""
         disk = live.disk
-        if disk.used_bytes is None:
+        if disk.counted_monotonic is None:
             return 0.0
         again = disk.counted_monotonic + disk.took_seconds * _CALLER_REST
         return again - self._context.clock.monotonic()
@@ -139,32 +149,47 @@ class DiskKeeper:
             charged = disk.charged_bytes
             growth = await workspaces.disk_growth()
             try:
-                used, took = await workspaces.disk_used(live.sandbox)
+                use = await workspaces.disk_used(live.sandbox)
             except OSError as exc:
                 if not live.is_over:
                     _log.warning("Cannot count the disk of sandbox %s: %s", live.sandbox.id, exc)
                 return
-            disk.used_bytes, disk.growth_bytes, disk.took_seconds = used, growth, took
+            if use.obstacle is None:
+                disk.most_bytes = use.used_bytes
+            else:
+                if disk.obstacle is None:
+                    _log.warning(
+                        "Cannot count the disk of sandbox %s: %s", live.sandbox.id, use.obstacle
+                    )
+                if disk.most_bytes is not None:
+                    disk.most_bytes += growth - disk.growth_bytes
+            disk.obstacle, disk.least_bytes = use.obstacle, use.used_bytes
+            disk.growth_bytes, disk.took_seconds = growth, use.took_seconds
             disk.charged_bytes -= charged
             disk.counted_monotonic = self._context.clock.monotonic()
 
     async def _judge(self, live: LiveSandbox) -> None:
         disk, limit = live.disk, live.sandbox.limits.disk_bytes
-        used = disk.used_bytes or 0
-        if used > max(limit, disk.tolerated_bytes):
-            await self._end(live)
+        if disk.counted_monotonic is None:
+            return
+        code = _verdict(disk, limit)
+        if code is not None:
+            await self._end(live, code)
             await self._count(live)
             disk.tolerated_bytes = disk.used_bytes or 0
         else:
-            disk.tolerated_bytes = min(disk.tolerated_bytes, used)
+            disk.tolerated_bytes = min(disk.tolerated_bytes, disk.least_bytes)
 
-    async def _end(self, live: LiveSandbox) -> None:
+    async def _end(self, live: LiveSandbox, code: ErrorCode) -> None:
         running = [one for one in live.running() if one.shim is not None]
-        _log.info("Sandbox %s is over its disk limit: ending its executions", live.sandbox.id)
+        what = "is over its disk limit"
+        if code is not ErrorCode.DISK:
+            what = f"may be over its disk limit ({live.disk.obstacle})"
+        _log.info("Sandbox %s %s: ending its executions", live.sandbox.id, what)
         for one in running:
             if one.shim is not None:
                 try:
-                    await one.shim.kill(ErrorCode.DISK, grace_seconds=0)
+                    await one.shim.kill(code, grace_seconds=0)
                 except SandboxdError as exc:
                     _log.warning("Cannot end execution %s: %s", one.execution.id, exc)
         waits = [asyncio.ensure_future(one.finished.wait()) for one in running]
@@ -182,7 +207,7 @@ async def name_full_disk(context: Context, sandbox: Sandbox, outcome: Outcome) -
     if not held or outcome.error_code is not None or not failed:
         return outcome
     try:
-        used, _ = await context.workspaces.disk_used(sandbox)
+        used = (await context.workspaces.disk_used(sandbox)).used_bytes
     except OSError as exc:
         _log.warning("Cannot read the quota of sandbox %s: %s", sandbox.id, exc)
         return outcome
@@ -192,8 +217,22 @@ async def name_full_disk(context: Context, sandbox: Sandbox, outcome: Outcome) -
     return replace(outcome, error_code=ErrorCode.DISK, limit_owner=LimitOwner.SANDBOX)
 
 
+def _verdict(disk: DiskState, limit: int) -> ErrorCode | None:
+    """What a sandbox's executions are to be ended for, if for anything.
+
+    Of what cannot be counted nobody could say that it does not grow, so that nothing over the limit
+    is tolerated.
+    """
+    if disk.obstacle is None:
+        return ErrorCode.DISK if disk.least_bytes > max(limit, disk.tolerated_bytes) else None
+    if disk.least_bytes > limit:
+        return ErrorCode.DISK
+    is_within = disk.most_bytes is not None and disk.most_bytes <= limit
+    return None if is_within else ErrorCode.DISK_UNCOUNTABLE
+
+
 def _has_room(live: LiveSandbox, size: int) -> bool:
-    used = live.disk.used_bytes
+    used = live.disk.most_bytes
     if used is None:
         return False
     return used + live.disk.charged_bytes + size <= live.sandbox.limits.disk_bytes

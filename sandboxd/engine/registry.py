@@ -60,17 +60,26 @@ class LiveExecution:
 class DiskState:
     """A sandbox's last count on disk, where the kernel keeps no books.
 
-    charged: written by the API since. tolerated: so much over the limit ends nothing (any more).
-    growth: the whole file system's at the count.
+    most: what it has at most, which is `used` where all could be counted; else, by what the whole
+    file system has grown by since then; None: nobody knows. least: what it has for certain.
+    obstacle: why not all could be counted. charged: written by the API since. tolerated: so much
+    over the limit ends nothing (any more). growth: the whole file system's at the count.
     """
 
-    used_bytes: int | None = None
+    most_bytes: int | None = None
+    least_bytes: int = 0
+    obstacle: str | None = None
     charged_bytes: int = 0
     tolerated_bytes: int = 0
     growth_bytes: int = 0
-    counted_monotonic: float = 0.0
+    counted_monotonic: float | None = None
     took_seconds: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Exactly so much; None where nobody knows."""
+        return self.most_bytes if self.obstacle is None else None
 
 
 @dataclass(eq=False, slots=True)

@@ -28,7 +28,7 @@ from sandboxd.core.model import Enforcement, Sandbox
 from sandboxd.core.names import is_id
 from sandboxd.core.times import OutputTimes
 from sandboxd.core.turns import Turn, Turns
-from sandboxd.engine.ports.workspaces import Room
+from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.osutil.files import write_all
 from sandboxd.protocol.times import MAX_BYTES, SUFFIX
@@ -201,13 +201,13 @@ class Directories:
         except OSError as exc:
             _log.error("Cannot lift the disk quota of uid %d: %s", uid, exc)
 
-    async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
-        """Bytes on disk of a sandbox's files, and the processor time it took. Raises OSError."""
+    async def disk_used(self, sandbox: Sandbox) -> DiskUse:
+        """What a sandbox's files take on disk. Raises OSError."""
         if self._own_disks is not None and self._own_disks.has(sandbox.id):
-            return await asyncio.to_thread(self._own_disks.used_bytes, sandbox.id), 0.0
+            return DiskUse(await asyncio.to_thread(self._own_disks.used_bytes, sandbox.id))
         paths = (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id))
         turn = Turn(sandbox.owner_uid, sandbox.id)
-        return await self._disk.used_bytes(paths, sandbox.uid, sandbox.limits.disk_bytes, turn)
+        return await self._disk.use(paths, sandbox.uid, sandbox.limits.disk_bytes, turn)
 
     async def disk_growth(self) -> int:
         """Bytes by which the file system has grown so far, whoever's they are."""

@@ -15,9 +15,9 @@ from threading import Event
 from typing import TypeVar
 
 from sandboxd.core.model import EnforcedBy, Enforcement
-from sandboxd.core.quantity import MAX_BYTES, format_bytes
+from sandboxd.core.quantity import format_bytes
 from sandboxd.core.turns import Turn, Turns
-from sandboxd.engine.ports.workspaces import Room
+from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.workspace import scan
 from sandboxd.workspace.quota import UserQuota
@@ -34,6 +34,7 @@ _COUNTS = 8
 _SPARE_NAMES = 10_000
 
 T = TypeVar("T")
+Counting = Generator[None, None, scan.Counted]
 
 
 class DiskMeans(StrEnum):
@@ -153,40 +154,35 @@ class Disk:
         if self.holds:
             self._quota.lift(uid)
 
-    async def used_bytes(
-        self, roots: Sequence[str], uid: int, limit_bytes: int, turn: Turn
-    ) -> tuple[int, float]:
-        """What the sandbox has, by the kernel's books, else counted, and the processor time that
-        this took. More than any limit for what cannot be counted. Raises OSError.
+    async def use(self, roots: Sequence[str], uid: int, limit_bytes: int, turn: Turn) -> DiskUse:
+        """What a sandbox has, by the kernel's books, else counted. Raises OSError.
 
         limit_bytes: its limit. turn: in whose turn it is counted.
         """
         if self.holds:
-            return await asyncio.to_thread(self._quota.used, uid), 0.0
+            return DiskUse(await asyncio.to_thread(self._quota.used, uid))
         seen_uid = uid if self._is_root else None
         # Twice as many as would be over the limit, if none of them were names of one file.
         most_names = _SPARE_NAMES + 2 * limit_bytes // scan.BYTES_OF_AN_INODE
         async with self._begun.one(turn):
-            return await self._count(scan.used_bytes(roots, seen_uid, most_names), turn)
+            return await self._count(scan.count(roots, seen_uid, most_names), turn)
 
-    async def _count(self, steps: Generator[None, None, int], turn: Turn) -> tuple[int, float]:
-        """All of it: what was counted, and the processor time."""
+    async def _count(self, steps: Counting, turn: Turn) -> DiskUse:
+        """All of it."""
         took = 0.0
         try:
             while True:
-                used, seconds = await self._count_on(steps, turn)
+                counted, seconds = await self._count_on(steps, turn)
                 took += seconds
-                if used is not None:
-                    return used, took
+                if counted is not None:
+                    return DiskUse(counted.used_bytes, took, counted.obstacle)
         finally:
             if self._stop.is_set():
                 steps.close()
             else:
                 await self._in_scanner(steps.close)
 
-    async def _count_on(
-        self, steps: Generator[None, None, int], turn: Turn
-    ) -> tuple[int | None, float]:
+    async def _count_on(self, steps: Counting, turn: Turn) -> tuple[scan.Counted | None, float]:
         """A slice of a count, once it is its turn: what was counted at the end, and the processor
         time."""
         loop = asyncio.get_running_loop()
@@ -222,16 +218,14 @@ class Disk:
         return self._growth
 
 
-def _slice(steps: Generator[None, None, int], stop: Event) -> tuple[int | None, float]:
+def _slice(steps: Counting, stop: Event) -> tuple[scan.Counted | None, float]:
     """Some of the steps: what was counted if these were the last, and the processor time."""
     end, begin = time.monotonic() + _SLICE_SECONDS, time.thread_time()
-    used = None
+    counted = None
     try:
         next(steps)
         while time.monotonic() < end and not stop.is_set():
             next(steps)
     except StopIteration as last:
-        used = last.value
-    except scan.Uncountable:
-        used = MAX_BYTES
-    return used, time.thread_time() - begin
+        counted = last.value
+    return counted, time.thread_time() - begin

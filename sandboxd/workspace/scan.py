@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from sandboxd.core.entries import join
 from sandboxd.osutil.tables import descriptor_tables
@@ -34,9 +35,16 @@ _MAX_WAITING_BYTES = 32 << 20
 _PATH_BYTES = 64
 
 
-class Uncountable(Exception):
-    """Raised for a tree too deep, with too many directories in one or too many names to be counted,
-    and for processes with too many descriptors."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes on disk. obstacle: what cannot be counted, in words; then these are the least."""
+
+    used_bytes: int
+    obstacle: str | None = None
+
+
+class _Uncountable(Exception):
+    """Raised for what cannot be counted, in words."""
 
 
 class _Count:
@@ -47,10 +55,10 @@ class _Count:
         self._shared: set[int] = set()
 
     def keep(self, path: bytes) -> None:
-        """It is to be read later. Raises Uncountable."""
+        """It is to be read later. Raises _Uncountable."""
         self._waiting_bytes += len(path) + _PATH_BYTES
         if self._waiting_bytes > _MAX_WAITING_BYTES:
-            raise Uncountable
+            raise _Uncountable("a directory with too many directories in it")
 
     def let_go(self, path: bytes) -> None:
         """It is read now."""
@@ -59,7 +67,7 @@ class _Count:
     def add(self, found: os.stat_result) -> None:
         self._names_left -= 1
         if self._names_left < 0:
-            raise Uncountable
+            raise _Uncountable("more names than so many bytes can have")
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             if found.st_ino in self._shared:
                 return
@@ -68,16 +76,22 @@ class _Count:
         self.used_bytes += max(found.st_blocks * _BLOCK, BYTES_OF_AN_INODE)
 
 
-def used_bytes(
-    roots: Iterable[str], uid: int | None, most_names: int
-) -> Generator[None, None, int]:
+def count(roots: Iterable[str], uid: int | None, most_names: int) -> Generator[None, None, Counted]:
     """Bytes on disk of what is below `roots`, each on the same file system, and of what processes
     of `uid` hold open there without a name (uid None: not looked for).
 
     To be done in steps. most_names: above, it is not worth going on. Raises OSError where a root
-    cannot be read, and Uncountable.
+    cannot be read.
     """
-    count = _Count(most_names)
+    found = _Count(most_names)
+    try:
+        yield from _add_all(found, roots, uid)
+    except _Uncountable as exc:
+        return Counted(found.used_bytes, str(exc))
+    return Counted(found.used_bytes)
+
+
+def _add_all(count: _Count, roots: Iterable[str], uid: int | None) -> Generator[None, None, None]:
     device = 0
     for root in roots:
         with closing_fd(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)) as top:
@@ -90,14 +104,13 @@ def used_bytes(
             if nameless is not None:
                 count.add(nameless)
             yield
-    return count.used_bytes
 
 
 def _add_tree(top: int, count: _Count, depth: int = 0) -> Generator[None, None, None]:
     """One directory open at a time; those with long paths are walked from a descriptor of their
     own, since no path may be longer than PATH_MAX."""
     if depth > _MAX_ANCHORS:
-        raise Uncountable
+        raise _Uncountable("a tree that is too deep")
     waiting = [b""]
     count.keep(b"")
     while waiting:
@@ -139,14 +152,14 @@ def _add_entries(directory: int, count: _Count) -> Iterator[bytes | None]:
 def _nameless(uid: int, device: int) -> Iterator[os.stat_result | None]:
     """Removed files of this device that processes of `uid` hold open, each once. Needs the right
     to look at another's descriptors (CAP_SYS_PTRACE); without it there are none to be seen. None
-    for any other descriptor. Raises Uncountable."""
+    for any other descriptor. Raises _Uncountable."""
     seen, looks = set(), 0
     for number in _tables(uid):
         with suppress(OSError), os.scandir(f"/proc/{number}/fd") as descriptors:
             for item in descriptors:
                 looks += 1
                 if looks > _MAX_DESCRIPTORS:
-                    raise Uncountable
+                    raise _Uncountable(f"over {_MAX_DESCRIPTORS} open descriptors")
                 yield None
                 with suppress(OSError):
                     found = item.stat()

@@ -21,6 +21,18 @@ class Room:
     floor_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes on disk of a sandbox's files, and the seconds of processor time that this took.
+
+    obstacle: why not all could be counted, in words; then `used_bytes` are the least.
+    """
+
+    used_bytes: int
+    took_seconds: float = 0.0
+    obstacle: str | None = None
+
+
 class Workspaces(Protocol):
     """Directories on disk."""
 
@@ -80,9 +92,8 @@ class Workspaces(Protocol):
         """Free a uid of it, once the sandbox's files are gone and before it is given back."""
         ...
 
-    async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
-        """Bytes on disk of a sandbox's files, and the seconds of processor time that finding it out
-        took. Raises OSError."""
+    async def disk_used(self, sandbox: Sandbox) -> DiskUse:
+        """What a sandbox's files take on disk. Raises OSError."""
         ...
 
     async def disk_growth(self) -> int:

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sandboxd.core.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges
+from sandboxd.core.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges, Outcome
 from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from sandboxd.errors import DiskQuotaExceeded
+from sandboxd.errors import DiskQuotaExceeded, DiskUncountable
 from tests.unit.engine.fakes.engine import make_engine
 from tests.unit.engine.fakes.world import World
 
@@ -149,6 +149,55 @@ async def test_a_writer_takes_what_is_left_and_no_more() -> None:
             await take(1)
         world.disk_used = 2 * MIB
         await take(8 * MIB)
+
+
+DESCRIPTORS = "over 262144 open descriptors"
+
+
+async def test_what_cannot_be_counted_ends_nothing_while_it_must_be_within_its_limit() -> None:
+    world = World()
+    async with running(world) as (engine, keeper, live):
+        world.disk_used = 4 * MIB
+        await look(keeper)
+        world.disk_obstacle = DESCRIPTORS
+        [execution] = engine.list_executions(ME)
+        for growth in (0, 2, 4, 6):
+            world.seconds += 11
+            world.disk_growth = growth * MIB
+            await look(keeper)
+            assert not execution.is_finished
+            assert await keeper.used(live) is None
+        world.seconds += 1
+        world.disk_growth += 4096
+        await look(keeper)
+        code = ErrorCode.DISK_UNCOUNTABLE
+        assert execution.outcome == Outcome(ExecutionStatus.KILLED, code, signal=9)
+        with pytest.raises(DiskUncountable, match=DESCRIPTORS):
+            await keeper.taker(live)(1)
+        # Its descriptors are gone, and what it has is known.
+        world.disk_obstacle = None
+        world.seconds += 1
+        later = await engine.start_execution(ME, live.sandbox.id, RUN)
+        await look(keeper)
+        assert not later.is_finished
+        assert await keeper.used(live) == 4 * MIB
+        await keeper.taker(live)(1)
+
+
+@pytest.mark.parametrize(
+    ("least", "code"), [(4 * MIB, ErrorCode.DISK_UNCOUNTABLE), (11 * MIB, ErrorCode.DISK)]
+)
+async def test_nothing_uncountable_is_tolerated(least: int, code: ErrorCode) -> None:
+    """Whatever came before: nobody could say that it does not grow."""
+    world = World()
+    async with running(world) as (engine, keeper, live):
+        world.disk_obstacle, world.disk_used = "a tree that is too deep", least
+        for _ in range(3):
+            await look(keeper)
+            last = engine.list_executions(ME)[-1]
+            assert last.outcome.error_code is code
+            await engine.start_execution(ME, live.sandbox.id, RUN)
+            world.seconds += 1
 
 
 async def test_nothing_is_counted_where_the_kernel_holds() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sandboxd.core.model import EnforcedBy
-from sandboxd.core.quantity import MAX_BYTES
 from sandboxd.core.turns import Turn
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.quota import UserQuota
+from sandboxd.workspace.scan import Counted
 
 
 def disk(monkeypatch: pytest.MonkeyPatch, path: Path, means: str, *, has_quota: bool) -> Disk:
@@ -73,24 +73,24 @@ async def test_a_small_count_does_not_wait_for_a_large_one(
     made = Disk(str(tmp_path), None, DiskMeans.COUNT)
     made.open()
     large, small = many(tmp_path / "large", 2000), many(tmp_path / "small", 3)
-    slow = asyncio.create_task(made.used_bytes([large], os.getuid(), 1 << 30, Turn(1, "a")))
+    slow = asyncio.create_task(made.use([large], os.getuid(), 1 << 30, Turn(1, "a")))
     await asyncio.sleep(0)
     made._is_root = False
-    used, took = await made.used_bytes([small], os.getuid(), 1 << 30, Turn(2, "b"))
+    found = await made.use([small], os.getuid(), 1 << 30, Turn(2, "b"))
     assert not slow.done()
-    assert used >= 4 * 4096
-    assert took > 0
-    used, _ = await slow
-    assert used >= 2001 * 4096
+    assert found.used_bytes >= 4 * 4096
+    assert found.took_seconds > 0
+    assert (await slow).used_bytes >= 2001 * 4096
     # More names than a sandbox with that limit could have.
-    used, _ = await made.used_bytes([large], os.getuid(), 4096, Turn(1, "a"))
-    assert used < MAX_BYTES
+    found = await made.use([large], os.getuid(), 4096, Turn(1, "a"))
+    assert found.obstacle is None
     monkeypatch.setattr("sandboxd.workspace.disk._SPARE_NAMES", 0)
-    used, _ = await made.used_bytes([large], os.getuid(), 4096, Turn(1, "a"))
-    assert used == MAX_BYTES
+    found = await made.use([large], os.getuid(), 4096, Turn(1, "a"))
+    assert found.obstacle == "more names than so many bytes can have"
+    assert found.used_bytes >= 2 * 4096
     made.close()
     with pytest.raises(InterruptedError):
-        await made.used_bytes([small], os.getuid(), 1 << 30, Turn(2, "b"))
+        await made.use([small], os.getuid(), 1 << 30, Turn(2, "b"))
 
 
 async def test_so_many_counts_are_under_way(
@@ -104,18 +104,18 @@ async def test_so_many_counts_are_under_way(
     made._is_root = False
     under_way = most = 0
 
-    def count(_roots: object, _uid: object, _most: object) -> Generator[None, None, int]:
+    def count(_roots: object, _uid: object, _most: object) -> Generator[None, None, Counted]:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         for _ in range(10):
             yield
         under_way -= 1
-        return 0
+        return Counted(0)
 
-    monkeypatch.setattr("sandboxd.workspace.scan.used_bytes", count)
+    monkeypatch.setattr("sandboxd.workspace.scan.count", count)
     turns = [Turn(owner, str(part)) for part in range(20) for owner in (1, 2)]
-    await asyncio.gather(*(made.used_bytes([], 1, 1 << 30, turn) for turn in turns))
+    await asyncio.gather(*(made.use([], 1, 1 << 30, turn) for turn in turns))
     assert 4 < most <= 8
     assert under_way == 0
     made.close()
@@ -133,7 +133,7 @@ async def test_all_counting_rests_after_each_slice(
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for owner in range(3):
-        await made.used_bytes([str(tmp_path)], os.getuid(), 1 << 30, Turn(owner, "a"))
+        await made.use([str(tmp_path)], os.getuid(), 1 << 30, Turn(owner, "a"))
     assert slept[0] <= 0
     assert all(seconds > 0 for seconds in slept[1:])
     made.close()

@@ -11,7 +11,7 @@ from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Sandbox
 from sandboxd.core.sums import Past
 from sandboxd.core.times import OutputTimes
 from sandboxd.engine.ports.files import SandboxFiles
-from sandboxd.engine.ports.workspaces import Room
+from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import HostDiskFull
 from tests.unit.engine.fakes.world import World
 
@@ -71,11 +71,11 @@ class FakeWorkspaces:
     async def lift_disk_limit(self, uid: int) -> None:
         self._world.disk_limits.pop(uid, None)
 
-    async def disk_used(self, sandbox: Sandbox) -> tuple[int, float]:
+    async def disk_used(self, sandbox: Sandbox) -> DiskUse:
         self._world.call("disk_used")
         if sandbox.id in self._world.disk_slow:
             await self._world.disk_slow[sandbox.id].wait()
-        return self._world.disk_used, self._world.disk_seconds
+        return DiskUse(self._world.disk_used, self._world.disk_seconds, self._world.disk_obstacle)
 
     async def disk_growth(self) -> int:
         return self._world.disk_growth

@@ -35,6 +35,7 @@ class World:
         self.usage = SandboxUsage()
         self.disk_limits: dict[int, int] = {}
         self.disk_used = 0
+        self.disk_obstacle: str | None = None
         self.disk_held = False
         self.disk_growth = 0
         self.disk_seconds = 0.0
