@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import overload
 
 from sandboxd.client import file_routes, routes, trees
-from sandboxd.client.aio_calls import AsyncClient
+from sandboxd.client.calls import Flows
 from sandboxd.client.refusals import NoBody
 from sandboxd.client.results import Entry
 
@@ -20,7 +20,7 @@ from sandboxd.client.results import Entry
 class AsyncFiles:
     """`sandbox.files`. Methods raise FileMissing and FileConflict of sandboxd.errors."""
 
-    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
+    def __init__(self, client: Flows, sandbox_id: str) -> None:
         self._client = client
         self._sandbox_id = sandbox_id
 

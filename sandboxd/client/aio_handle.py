@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any
 
-from sandboxd.client import bodies, routes
-from sandboxd.client.aio_calls import ABANDON_SECONDS, AsyncClient
-from sandboxd.client.aio_tail import follow
-from sandboxd.client.calls import RUNNING, Answer, ended
+from sandboxd.client import bodies, routes, tail
+from sandboxd.client.calls import ABANDON_SECONDS, RUNNING, Answer, Flows, ended
 from sandboxd.client.results import Decoder, Output, Result
 from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
 
@@ -19,7 +17,7 @@ from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
 class AsyncHandle:
     """A started execution: iterate over its output, `wait` for its end, `kill` it."""
 
-    def __init__(self, client: AsyncClient, answer: Answer) -> None:
+    def __init__(self, client: Flows, answer: Answer) -> None:
         self._client = client
         self.id: str = answer["id"]
         self.sandbox_id: str = answer["sandbox_id"]
@@ -53,7 +51,7 @@ class AsyncHandle:
         Goes on where it was when the connection breaks. Each iteration begins anew.
         """
         decoder = Decoder()
-        async with aclosing(follow(self._client, self.sandbox_id, self.id)) as pieces:
+        async with aclosing(tail.flow(self._client, self.sandbox_id, self.id)) as pieces:
             async for stream, data in pieces:
                 yield decoder.output(stream, data)
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 from sandboxd.client import bodies, routes
-from sandboxd.client.aio_calls import AsyncClient
+from sandboxd.client.aio import LoopWaits
 from sandboxd.client.aio_files import AsyncFiles
 from sandboxd.client.aio_handle import AsyncHandle
-from sandboxd.client.calls import Answer, socket_path
+from sandboxd.client.calls import Answer, Flows, socket_path
 from sandboxd.client.results import Result
 from sandboxd.client.sandbox import filters
 from sandboxd.errors import NotFound
@@ -26,7 +26,7 @@ class AsyncSandbox:
     "90s", cores 1.5 or "150%".
     """
 
-    def __init__(self, client: AsyncClient, answer: Answer) -> None:
+    def __init__(self, client: Flows, answer: Answer) -> None:
         self._client = client
         self.id: str = answer["id"]
         self.name: str | None = answer["name"]
@@ -63,7 +63,7 @@ class AsyncSandbox:
             env=env, metadata=metadata,
             timeout_seconds=timeout, idle_timeout_seconds=idle_timeout,
         )  # fmt: skip
-        client = AsyncClient(socket_path(socket))
+        client = Flows(socket_path(socket), LoopWaits())
         request = routes.create_sandbox(body)
         return cls(client, await client.ask_patiently(request, wait_for_capacity))
 
@@ -109,7 +109,7 @@ class AsyncSandbox:
             require_by=require_by, isolation=isolation, network=network, rootfs=rootfs,
             binds=binds, metadata=metadata,
         )  # fmt: skip
-        client = AsyncClient(socket_path(socket))
+        client = Flows(socket_path(socket), LoopWaits())
         answer = await client.run_once(body, capacity_seconds=wait_for_capacity)
         stdout = await client.all_output(answer, "stdout")
         stderr = await client.all_output(answer, "stderr")
@@ -121,7 +121,7 @@ class AsyncSandbox:
     @classmethod
     async def connect(cls, ref: str, *, socket: str | None = None) -> Self:
         """The sandbox of this id or name. Raises SandboxNotFound."""
-        client = AsyncClient(socket_path(socket))
+        client = Flows(socket_path(socket), LoopWaits())
         return cls(client, await client.ask(routes.get_sandbox(ref)))
 
     @classmethod
@@ -134,10 +134,10 @@ class AsyncSandbox:
         socket: str | None = None,
     ) -> builtins.list[Self]:
         """Those that the caller may see, oldest first; without `state` released ones, too."""
-        client = AsyncClient(socket_path(socket))
+        client = Flows(socket_path(socket), LoopWaits())
         query = filters(state, name, metadata)
-        found = await client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
-        return [cls(client, answer) for answer in found]
+        found = client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
+        return [cls(client, answer) async for answer in found]
 
     async def __aenter__(self) -> Self:
         return self
@@ -252,10 +252,10 @@ class AsyncSandbox:
 
     async def executions(self) -> builtins.list[AsyncHandle]:
         """All of it, ended ones included for the retention time."""
-        found = await self._client.pages(
+        found = self._client.pages(
             "executions", lambda cursor: routes.list_executions(self.id, {}, cursor)
         )
-        return [AsyncHandle(self._client, answer) for answer in found]
+        return [AsyncHandle(self._client, answer) async for answer in found]
 
     async def suspend(self) -> None:
         """Freeze every process in it."""

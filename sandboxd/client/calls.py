@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's routes as methods; bodies and answers are the contract's JSON."""
+"""What the clients do beyond single requests: pages, patience, waiting, whole outputs."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from sandboxd.client import routes
+from sandboxd.client.blocking import BlockingWaits, blocking, finish, iterate
 from sandboxd.client.refusals import away
 from sandboxd.client.request import AWAY, NO_ROOM, Absence, Patience, Request
-from sandboxd.client.transport import Transport
+from sandboxd.client.transport import Transport, Waits
 from sandboxd.errors import NotFound, SandboxdError
 
 DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
@@ -22,9 +24,12 @@ RESTART_SECONDS = 60.0
 RETRY_SECONDS = 0.2
 # How often the sandbox of a run is looked for whose answer is no longer wanted.
 RELEASE_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
+# How long a task that was cancelled may still take to kill its command.
+ABANDON_SECONDS = 5.0
 RUNNING = ("PENDING", "RUNNING")
 
 Answer = dict[str, Any]
+P = ParamSpec("P")
 
 
 def socket_path(named: str | None = None) -> str:
@@ -32,82 +37,69 @@ def socket_path(named: str | None = None) -> str:
     return named or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
 
 
-class Client:
+class Flows:
     """One daemon. Every method raises what the daemon refused with, as sandboxd.errors."""
 
-    def __init__(self, path: str) -> None:
-        self.transport = Transport(path)
+    def __init__(self, path: str, waits: Waits) -> None:
+        self.transport = Transport(path, waits)
+        self.waits = waits
 
-    @property
-    def path(self) -> str:
-        """The socket's path."""
-        return self.transport.path
-
-    def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request) -> Any:
         """The answer's JSON; None where it has no body."""
-        return self.transport.ask(request)
+        return await self.transport.ask(request)
 
-    def host(self) -> Answer:
-        """What the host can do."""
-        return self._ask(routes.host())
+    async def pages(
+        self, key: str, page: Callable[[str | None], Request]
+    ) -> AsyncGenerator[Answer, None]:
+        """All entries of a list. page: the request for a page, by the cursor before it."""
+        cursor: str | None = None
+        while True:
+            answer = await self.ask(page(cursor))
+            for entry in answer[key]:
+                yield entry
+            cursor = answer["next_cursor"]
+            if cursor is None:
+                return
 
-    def set_draining(self, *, draining: bool) -> Answer:
-        """Have the host take no new work, or take it again; the host."""
-        return self._ask(routes.set_draining(draining=draining))
+    async def ask_patiently(self, request: Request, capacity_seconds: float | None) -> Answer:
+        """The answer; what is refused for want of room is asked again for so long."""
+        patience = Patience(capacity_seconds or 0.0)
+        while True:
+            try:
+                answer: Answer = await self.ask(request)
+            except NO_ROOM as exc:
+                # No daemon tells when there is room.
+                await self.waits.sleep(patience.pause_seconds(exc))
+            else:
+                return answer
 
-    def create_sandbox(
+    async def create_sandbox(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
     ) -> Answer:
         """A new sandbox. capacity_seconds: how long to wait until there is room for it."""
-        return self._ask_patiently(routes.create_sandbox(body), capacity_seconds)
+        return await self.ask_patiently(routes.create_sandbox(body), capacity_seconds)
 
-    def get_sandbox(self, ref: str) -> Answer:
-        """One sandbox, by id or name."""
-        return self._ask(routes.get_sandbox(ref))
-
-    def list_sandboxes(self, **filters: object) -> Iterator[Answer]:
-        """All that the caller may see, oldest first."""
-        return self._pages("sandboxes", lambda cursor: routes.list_sandboxes(filters, cursor))
-
-    def change_sandbox(self, ref: str, body: Mapping[str, Any]) -> Answer:
-        """Change it live."""
-        return self._ask(routes.change_sandbox(ref, body))
-
-    def release_sandbox(self, ref: str) -> None:
-        """Returns once it is gone."""
-        self.ask(routes.release_sandbox(ref))
-
-    def suspend_sandbox(self, ref: str) -> Answer:
-        """Freeze every process in it."""
-        return self._ask(routes.suspend_sandbox(ref))
-
-    def resume_sandbox(self, ref: str) -> Answer:
-        """Let them go on."""
-        return self._ask(routes.resume_sandbox(ref))
-
-    def metrics(self, ref: str, *, by_execution: bool = False) -> Answer:
-        """What a sandbox uses now, and if asked each of its running executions."""
-        return self._ask(routes.sandbox_metrics(ref, by_execution=by_execution))
-
-    def history(self, since: str, until: str, points: int) -> Answer:
-        """What was used, how executions ended and what was refused, from one time to another."""
-        return self._ask(routes.history(since, until, points))
-
-    def start_execution(
+    async def start_execution(
         self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0,
         capacity_seconds: float | None = None,
     ) -> Answer:  # fmt: skip
-        """The execution, when it ended or after `wait_seconds`; then `finish_execution`."""
-        return self._start(routes.start_execution(ref, body, wait_seconds), capacity_seconds)
+        """The execution, when it ended or after `wait_seconds`; then `finish_execution`.
 
-    def run(
+        When this is left by another exception than a refusal, such as KeyboardInterrupt or
+        CancelledError, the execution is killed.
+        """
+        return await self._start(routes.start_execution(ref, body, wait_seconds), capacity_seconds)
+
+    async def run(
         self, body: Mapping[str, Any], *, wait_seconds: float | None = 0.0,
         capacity_seconds: float | None = None,
     ) -> Answer:  # fmt: skip
         """The same in a new sandbox that lives as long as it; wait_seconds: None = to its end."""
-        return self._start(routes.run(body, wait_seconds), capacity_seconds)
+        return await self._start(routes.run(body, wait_seconds), capacity_seconds)
 
-    def run_once(self, body: Mapping[str, Any], *, capacity_seconds: float | None = None) -> Answer:
+    async def run_once(
+        self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
+    ) -> Answer:
         """The finished execution of a run, with the files that `body` has read after it.
 
         It goes on when the daemon is restarted, and so does the wait. When this is left by another
@@ -118,44 +110,31 @@ class Client:
         try:
             while True:
                 try:
-                    return self._ask_patiently(request, capacity_seconds)
+                    return await self.ask_patiently(request, capacity_seconds)
                 except AWAY as exc:
                     absence.check(exc)
                 # A daemon that is not there yet tells nobody when it is.
-                time.sleep(RETRY_SECONDS)
+                await self.waits.sleep(RETRY_SECONDS)
         except SandboxdError:
             raise
         except BaseException:
             if request.was_sent:
                 with suppress(SandboxdError, OSError):
-                    self._release_soon(body["name"])
+                    async with self.waits.limited(ABANDON_SECONDS):
+                        await self._release_soon(body["name"])
             raise
 
-    def _release_soon(self, name: str) -> None:
-        """Release a sandbox that may be about to be made."""
-        for pause in RELEASE_PAUSES_SECONDS:
-            try:
-                return self.release_sandbox(name)
-            except NotFound:
-                # Nobody tells when a name comes to be.
-                time.sleep(pause)
-        return self.release_sandbox(name)
-
-    def get_execution(self, ref: str, execution_id: str) -> Answer:
-        """One execution as it is now."""
-        return self._ask(routes.get_execution(ref, execution_id))
-
-    def wait_execution(
+    async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
     ) -> Answer:
         """The finished execution, or after the timeout (None = never) as it is then."""
         while True:
             wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
-            answer = self._ask(routes.wait_execution(ref, execution_id, wait))
+            answer: Answer = await self.ask(routes.wait_execution(ref, execution_id, wait))
             if answer["status"] not in RUNNING or timeout_seconds is not None:
                 return answer
 
-    def finish_execution(self, ref: str, execution_id: str) -> Answer:
+    async def finish_execution(self, ref: str, execution_id: str) -> Answer:
         """The finished execution. It goes on when the daemon is restarted, and so does the wait.
 
         Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
@@ -163,76 +142,119 @@ class Client:
         give_up: float | None = None
         while True:
             try:
-                return self.wait_execution(ref, execution_id)
+                return await self.wait_execution(ref, execution_id)
             except AWAY as exc:
                 now = time.monotonic()
                 give_up = now + RESTART_SECONDS if give_up is None else give_up
                 if now > give_up:
                     raise away(exc, ref, execution_id) from exc
             # A daemon that is not there yet tells nobody when it is.
-            time.sleep(RETRY_SECONDS)
+            await self.waits.sleep(RETRY_SECONDS)
 
-    def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[Answer]:
-        """Those of one sandbox, or all that the caller may see."""
-        return self._pages(
-            "executions", lambda cursor: routes.list_executions(ref, filters, cursor)
-        )
-
-    def kill_execution(self, ref: str, execution_id: str, body: Mapping[str, Any]) -> Answer:
-        """End it, or only send a signal."""
-        return self._ask(routes.kill_execution(ref, execution_id, body))
-
-    def read_output(
-        self, ref: str, execution_id: str, stream: str, *, offset: int = 0
-    ) -> Iterator[bytes]:
-        """What was printed so far."""
-        with self.transport.open(routes.read_output(ref, execution_id, stream, offset)) as answer:
-            yield from answer.chunks()
-
-    def all_output(self, execution: Answer, stream: str) -> Iterator[bytes]:
+    async def all_output(self, execution: Answer, stream: str) -> bytes:
         """Every byte of an execution's stream: what its answer carries, then the rest."""
         inline = inline_output(execution, stream)
-        yield inline
-        if execution[f"{stream}_inline_truncated"]:
-            yield from self.read_output(
-                execution["sandbox_id"], execution["id"], stream, offset=len(inline)
-            )
+        if not execution[f"{stream}_inline_truncated"]:
+            return inline
+        sandbox, identity = execution["sandbox_id"], execution["id"]
+        request = routes.read_output(sandbox, identity, stream, len(inline))
+        return inline + await self.transport.read(request)
 
-    def _start(self, request: Request, capacity_seconds: float | None) -> Answer:
-        """Start an execution; when this is left by another exception than a refusal, kill it."""
+    async def _release_soon(self, name: str) -> None:
+        """Release a sandbox that may be about to be made."""
+        for pause in RELEASE_PAUSES_SECONDS:
+            try:
+                await self.ask(routes.release_sandbox(name))
+            except NotFound:
+                # Nobody tells when a name comes to be.
+                await self.waits.sleep(pause)
+            else:
+                return
+        await self.ask(routes.release_sandbox(name))
+
+    async def _start(self, request: Request, capacity_seconds: float | None) -> Answer:
         try:
-            return self._ask_patiently(request, capacity_seconds)
+            return await self.ask_patiently(request, capacity_seconds)
         except SandboxdError:
             raise
         except BaseException:
             if request.was_sent and request.has_key:
                 with suppress(SandboxdError, OSError):
-                    # By its key the answer is the first one's, and has the execution's id.
-                    execution = self._ask(request)
-                    self.kill_execution(execution["sandbox_id"], execution["id"], {})
+                    async with self.waits.limited(ABANDON_SECONDS):
+                        # By its key the answer is the first one's, and has the execution's id.
+                        made = await self.ask(request)
+                        await self.ask(routes.kill_execution(made["sandbox_id"], made["id"], {}))
             raise
 
-    def _ask_patiently(self, request: Request, capacity_seconds: float | None) -> Answer:
-        patience = Patience(capacity_seconds or 0.0)
-        while True:
-            try:
-                return self._ask(request)
-            except NO_ROOM as exc:
-                # No daemon tells when there is room.
-                time.sleep(patience.pause_seconds(exc))
 
-    def _ask(self, request: Request) -> Answer:
-        answer: Answer = self.transport.ask(request)
+def _asks(route: Callable[P, Request]) -> Callable[Concatenate[Client, P], Answer]:
+    """A method of Client that asks by a route, with the route's signature and docstring."""
+
+    @wraps(route)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+        answer: Answer = self.ask(route(*args, **kwargs))
         return answer
 
-    def _pages(self, key: str, page: Callable[[str | None], Request]) -> Iterator[Answer]:
-        cursor: str | None = None
-        while True:
-            answer = self._ask(page(cursor))
-            yield from answer[key]
-            cursor = answer["next_cursor"]
-            if cursor is None:
-                return
+    return call
+
+
+class Client:
+    """One daemon, blocking. Every method raises what the daemon refused with (sandboxd.errors)."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.flow = self._flow = Flows(path, BlockingWaits())
+
+    ask = blocking(Flows.ask)
+    create_sandbox = blocking(Flows.create_sandbox)
+    start_execution = blocking(Flows.start_execution)
+    run = blocking(Flows.run)
+    run_once = blocking(Flows.run_once)
+    all_output = blocking(Flows.all_output)
+    wait_execution = blocking(Flows.wait_execution)
+    finish_execution = blocking(Flows.finish_execution)
+    host = _asks(routes.host)
+    set_draining = _asks(routes.set_draining)
+    get_sandbox = _asks(routes.get_sandbox)
+    change_sandbox = _asks(routes.change_sandbox)
+    release_sandbox = _asks(routes.release_sandbox)
+    suspend_sandbox = _asks(routes.suspend_sandbox)
+    resume_sandbox = _asks(routes.resume_sandbox)
+    metrics = _asks(routes.sandbox_metrics)
+    history = _asks(routes.history)
+    get_execution = _asks(routes.get_execution)
+    kill_execution = _asks(routes.kill_execution)
+
+    def reach(self) -> None:
+        """Raises DaemonUnreachable where nobody listens; asks nothing."""
+        finish(self._flow.transport.reach())
+
+    @contextmanager
+    def open(self, request: Request) -> Iterator[Iterator[bytes]]:
+        """The answer's body in pieces, as it comes."""
+        with closing(finish(self._flow.transport.open(request))) as answer:
+            yield iter(lambda: finish(answer.piece()), b"")
+
+    def list_sandboxes(self, **filters: object) -> Iterator[Answer]:
+        """All that the caller may see, oldest first."""
+        return iterate(
+            self._flow.pages("sandboxes", lambda cursor: routes.list_sandboxes(filters, cursor))
+        )
+
+    def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[Answer]:
+        """Those of one sandbox, or all that the caller may see."""
+        return iterate(
+            self._flow.pages(
+                "executions", lambda cursor: routes.list_executions(ref, filters, cursor)
+            )
+        )
+
+    def read_output(
+        self, ref: str, execution_id: str, stream: str, *, offset: int = 0
+    ) -> Iterator[bytes]:
+        """What was printed so far."""
+        with self.open(routes.read_output(ref, execution_id, stream, offset)) as pieces:
+            yield from pieces
 
 
 def ended(answer: Answer) -> Answer | None:

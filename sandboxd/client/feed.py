@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from sandboxd.client import routes
 from sandboxd.client.calls import Answer, Client
-from sandboxd.client.tail import AWAY
+from sandboxd.client.request import AWAY
 from sandboxd.errors import Conflict, SandboxdError
 
 # The next piece; b"" = the end of input, None = no more, but leave the program's open.

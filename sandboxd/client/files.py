@@ -34,8 +34,8 @@ class Files:
 
     def stream(self, path: str) -> Iterator[bytes]:
         """The file's bytes in pieces, for one that need not fit into memory."""
-        with self._client.transport.open(file_routes.read(self._sandbox_id, path)) as answer:
-            yield from answer.chunks()
+        with self._client.open(file_routes.read(self._sandbox_id, path)) as pieces:
+            yield from pieces
 
     def write(self, path: str, data: file_routes.Data, *, mode: int | None = None) -> None:
         """Make or replace the file, whole or not at all; directories above it are made.
@@ -76,9 +76,9 @@ class Files:
         is_directory = found.type == "directory"
         route = file_routes.read_archive if is_directory else file_routes.read
         mode, mtime = found.kept
-        with self._client.transport.open(route(self._sandbox_id, source)) as answer:
+        with self._client.open(route(self._sandbox_id, source)) as pieces:
             trees.put(
-                answer.chunks(), os.fspath(target), skipped,
+                pieces, os.fspath(target), skipped,
                 is_directory=is_directory, mode=mode, mtime=mtime,
             )  # fmt: skip
         return skipped.said
@@ -91,7 +91,7 @@ class Files:
     def exists(self, path: str) -> bool:
         """Whether anything is there that a program could open: a file or a directory."""
         try:
-            self._client.transport.open(file_routes.look(self._sandbox_id, path)).close()
+            self._client.ask(file_routes.look(self._sandbox_id, path))
         except NoBody as exc:
             if exc.status != 404:
                 raise

@@ -101,6 +101,6 @@ class Handle:
             self.kill()
 
     def _result(self, answer: Answer) -> Result:
-        stdout = b"".join(self._client.all_output(answer, "stdout"))
-        stderr = b"".join(self._client.all_output(answer, "stderr"))
+        stdout = self._client.all_output(answer, "stdout")
+        stderr = self._client.all_output(answer, "stderr")
         return Result.of(answer, stdout, stderr)

@@ -107,9 +107,8 @@ class Sandbox:
         )  # fmt: skip
         client = Client(socket_path(socket))
         answer = client.run_once(body, capacity_seconds=wait_for_capacity)
-        stdout, stderr = (
-            b"".join(client.all_output(answer, stream)) for stream in ("stdout", "stderr")
-        )
+        stdout = client.all_output(answer, "stdout")
+        stderr = client.all_output(answer, "stderr")
         result = Result.of(answer, stdout, stderr, read_files)
         if check:
             result.check()

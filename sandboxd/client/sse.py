@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, Client
 from sandboxd.client.refusals import unreadable
-from sandboxd.client.request import Request
-from sandboxd.client.tail import AWAY
+from sandboxd.client.request import AWAY, Request
 
 # Far above what a server puts into one event.
 _MAX_EVENT_BYTES = 16 << 20
@@ -74,9 +73,9 @@ def follow_events(client: Client, request: Callable[[str], Request]) -> Iterator
     while True:
         parser = EventParser()
         try:
-            with client.transport.open(request(last_id)) as answer:
+            with client.open(request(last_id)) as chunks:
                 give_up = time.monotonic() + RESTART_SECONDS
-                for chunk in answer.chunks():
+                for chunk in chunks:
                     for event in parser.feed(chunk):
                         last_id = event.id or last_id
                         yield event

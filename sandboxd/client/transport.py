@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over a Unix socket, one connection for each: the blocking half."""
+"""Requests over a Unix socket, one connection for each, as flows of both clients."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import errno
 import json
 import socket
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, Collection
+from contextlib import AbstractAsyncContextManager, closing
+from typing import Any, Protocol
 
 from sandboxd.client.http import AnswerParser, Ended, ProtocolError
 from sandboxd.client.refusals import (
@@ -29,71 +30,39 @@ CHUNK_BYTES = 256 << 10
 MAX_REFUSAL_BYTES = 1 << 20
 
 
-def connect(path: str, timeout_seconds: float | None) -> socket.socket:
-    """A connection to the daemon; a full backlog (EAGAIN, unix(7)) is waited for.
+class Waits(Protocol):
+    """All that a flow waits by: BlockingWaits (blocking.py) or LoopWaits (aio.py).
 
-    Raises DaemonUnreachable.
+    seconds: None = for ever; a wait that takes longer raises TimeoutError.
     """
-    give_up = time.monotonic() + BUSY_SECONDS
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout_seconds)
-        try:
-            connection.connect(path)
-        except OSError as exc:
-            connection.close()
-            if exc.errno != errno.EAGAIN or time.monotonic() > give_up:
-                raise DaemonUnreachable(path, exc.errno or errno.ENAMETOOLONG) from exc
-            # The kernel tells nobody when there is room in a backlog.
-            time.sleep(BUSY_PAUSE_SECONDS)
-        else:
-            return connection
+
+    def limited(self, seconds: float, /) -> AbstractAsyncContextManager[object]:
+        """A block that ends with TimeoutError after `seconds`, where waits can be broken off."""
+
+    async def sleep(self, seconds: float, /) -> None:
+        """Return after `seconds`."""
+
+    async def send(self, connection: socket.socket, data: bytes, seconds: float | None, /) -> None:
+        """Hand all of `data` to the kernel. Raises OSError."""
+
+    async def readable(
+        self, connections: Collection[socket.socket], seconds: float | None, /
+    ) -> Collection[socket.socket]:
+        """The connections that have something to read or have ended: at least one."""
 
 
 class Exchange:
-    """One request and its answer. A context manager; leaving it closes the connection."""
+    """One request and its answer; `close` ends the connection."""
 
-    def __init__(self, path: str, request: Request) -> None:
-        """Send the request and read the answer's head.
-
-        Raises what the daemon refused with (sandboxd.errors), DaemonUnreachable, ConnectionLost.
-        """
-        self._timeout_seconds = request.timeout_seconds
+    def __init__(self, waits: Waits, connection: socket.socket, request: Request) -> None:
+        self.connection = connection
+        self._waits = waits
+        self._request = request
         self._parser = AnswerParser(has_no_body=request.method == "HEAD")
-        self.connection = connect(path, request.timeout_seconds)
-        try:
-            self._send(request)
-            while not self._parser.has_head:
-                self.receive()
-            if not 200 <= self.status < 300:
-                raise refusal(self.status, self._refused_body(), self.headers.get("retry-after"))
-        except BaseException:
-            self.connection.close()
-            raise
-
-    def __enter__(self) -> Exchange:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-    def fileno(self) -> int:
-        """For poll(2)."""
-        return self.connection.fileno()
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection at once: what was not sent yet is no longer wanted."""
         self.connection.close()
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._parser.status
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The answer's headers, their names in lower case."""
-        return self._parser.headers
 
     @property
     def is_complete(self) -> bool:
@@ -104,86 +73,137 @@ class Exchange:
         """What came of the body and was not taken yet."""
         return self._parser.take()
 
-    def chunks(self) -> Iterator[bytes]:
-        """The body as it comes. Raises ConnectionLost."""
-        while True:
-            chunk = self._parser.take()
-            if chunk:
-                yield chunk
-            elif self._parser.is_complete:
-                return
-            else:
-                self.receive()
+    async def begin(self) -> None:
+        """Send the request and read the answer's head.
 
-    def _send(self, request: Request) -> None:
-        try:
-            for part in request.parts():
-                self.connection.sendall(part)
-        except TimeoutError as exc:
-            raise silent(self._timeout_seconds) from exc
-        except OSError:
-            # It may have answered before it had read all, and then the answer says why.
-            return
+        Raises what the daemon refused with (sandboxd.errors), ConnectionLost.
+        """
+        await self._send()
+        while not self._parser.has_head:
+            await self.receive()
+        if not 200 <= self._parser.status < 300:
+            body = await self._refused_body()
+            raise refusal(self._parser.status, body, self._parser.headers.get("retry-after"))
 
-    def receive(self) -> None:
-        """Wait for more of the body. Raises ConnectionLost."""
+    async def receive(self) -> None:
+        """Wait for more of the answer. Raises ConnectionLost."""
+        seconds = self._request.timeout_seconds
         try:
+            await self._waits.readable([self.connection], seconds)
             self._parser.feed(self.connection.recv(CHUNK_BYTES))
         except TimeoutError as exc:
-            raise silent(self._timeout_seconds) from exc
+            raise silent(seconds) from exc
         except (OSError, Ended) as exc:
             raise closed() from exc
         except ProtocolError as exc:
             raise unreadable(exc) from exc
 
-    def _refused_body(self) -> bytes:
+    async def piece(self) -> bytes:
+        """The next piece of the body; b"" at its end. Raises ConnectionLost."""
+        while not (data := self.take()) and not self.is_complete:
+            await self.receive()
+        return data
+
+    async def _send(self) -> None:
+        seconds = self._request.timeout_seconds
+        try:
+            for part in self._request.parts():
+                await self._waits.send(self.connection, part, seconds)
+        except TimeoutError as exc:
+            raise silent(seconds) from exc
+        except OSError:
+            # It may have answered before it had read all, and then the answer says why.
+            return
+
+    async def _refused_body(self) -> bytes:
         body = bytearray()
-        for chunk in self.chunks():
-            body += chunk
-            if len(body) > MAX_REFUSAL_BYTES:
-                break
+        while len(body) <= MAX_REFUSAL_BYTES and (piece := await self.piece()):
+            body += piece
         return bytes(body)
 
 
 class Transport:
     """Requests to the daemon on one socket."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, waits: Waits) -> None:
         self.path = path
+        self.waits = waits
 
-    def reach(self) -> None:
+    async def reach(self) -> None:
         """Raises DaemonUnreachable where nobody listens; asks nothing."""
-        connect(self.path, None).close()
+        (await self._connect()).close()
 
-    def open(self, request: Request) -> Exchange:
-        """Send it. Raises what the daemon refused with, DaemonUnreachable, ConnectionLost.
+    async def open(self, request: Request) -> Exchange:
+        """Send it; the caller closes the answer.
 
-        What is idempotent is sent again when the connection broke before there was an answer.
+        Raises what the daemon refused with, DaemonUnreachable, ConnectionLost. What is idempotent
+        is sent again when the connection broke before there was an answer.
         """
         attempts = Attempts(request)
         while True:
             try:
-                return Exchange(self.path, request)
+                return await self._exchange(request)
             except (ConnectionLost, DaemonUnreachable) as exc:
                 pause = attempts.pause_seconds(exc)
-                if request.has_key and not self._knows_keys():
+                if request.has_key and not await self._knows_keys():
                     raise
             except (QuotaExceeded, InvalidRequest) as exc:
                 request.relax(exc)
                 continue
             # A daemon that is not there yet tells nobody when it is.
-            time.sleep(pause)
+            await self.waits.sleep(pause)
 
-    def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request) -> Any:
         """The answer's JSON; None where it has no body. Raises as `open` does."""
-        with self.open(request) as exchange:
-            return decode(b"".join(exchange.chunks()))
+        return decode(await self.read(request))
 
-    def _knows_keys(self) -> bool:
+    async def read(self, request: Request) -> bytes:
+        """The answer's body. Raises as `open` does."""
+        with closing(await self.open(request)) as answer:
+            while not answer.is_complete:
+                await answer.receive()
+            return answer.take()
+
+    async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """The answer's body as it comes. Raises as `open` does."""
+        with closing(await self.open(request)) as answer:
+            while piece := await answer.piece():
+                yield piece
+
+    async def _exchange(self, request: Request) -> Exchange:
+        exchange = Exchange(self.waits, await self._connect(), request)
+        try:
+            await exchange.begin()
+        except BaseException:
+            exchange.close()
+            raise
+        return exchange
+
+    async def _connect(self) -> socket.socket:
+        """A connection to the daemon; a full backlog (EAGAIN, unix(7)) is waited for.
+
+        Raises DaemonUnreachable.
+        """
+        give_up = time.monotonic() + BUSY_SECONDS
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            # A Unix socket is never in the middle of connecting.
+            connection.setblocking(False)
+            try:
+                connection.connect(self.path)
+            except OSError as exc:
+                connection.close()
+                if exc.errno != errno.EAGAIN or time.monotonic() > give_up:
+                    raise DaemonUnreachable(self.path, exc.errno or errno.ENAMETOOLONG) from exc
+                # The kernel tells nobody when there is room in a backlog.
+                await self.waits.sleep(BUSY_PAUSE_SECONDS)
+            else:
+                return connection
+
+    async def _knows_keys(self) -> bool:
         """Whether the daemon keeps the first answer to an Idempotency-Key."""
         try:
-            with self.open(Request("GET", "/openapi.json")) as exchange:
-                return KEY_HEADER.encode() in b"".join(exchange.chunks())
+            return KEY_HEADER.encode() in await self.read(Request("GET", "/openapi.json"))
         except SandboxdError:
             return False
 

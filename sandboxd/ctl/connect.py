@@ -47,7 +47,7 @@ def connect_or_start(
     """
     client = connect(arguments)
     try:
-        client.transport.reach()
+        client.reach()
     except DaemonUnreachable as exc:
         is_named = bool(arguments.socket or os.environ.get(SOCKET_VARIABLE))
         if not is_named and exc.number == errno.EACCES:

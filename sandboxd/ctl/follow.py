@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.request import AWAY
 from sandboxd.client.routes import SHORT_SECONDS
-from sandboxd.client.tail import AWAY
 from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl import exits, files, streams, verdict
 from sandboxd.ctl.ending import GRACE_SECONDS, Ending

@@ -82,9 +82,9 @@ def _copy_out(client: Client, sandbox: str, path: str, target: str) -> None:
         raise InvalidRequest(f"cannot copy {path!r} to standard output: it is a directory")
     route = file_routes.read_archive if is_directory else file_routes.read
     mode, mtime = found.kept
-    with client.transport.open(route(sandbox, path)) as answer:
+    with client.open(route(sandbox, path)) as chunks:
         size = None if is_directory else found.size_bytes
-        pieces = counted(answer.chunks(), name, size)
+        pieces = counted(chunks, name, size)
         if target == "-":
             sys.stdout.buffer.writelines(pieces)
             sys.stdout.buffer.flush()

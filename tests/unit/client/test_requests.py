@@ -15,7 +15,7 @@ from aiohttp import web
 
 from sandboxd.api.server import Api
 from sandboxd.client import AsyncSandbox, Sandbox
-from sandboxd.client.calls import Client
+from sandboxd.client.calls import Client, Flows
 from sandboxd.client.exit_status import exit_status
 from sandboxd.client.refusals import refusal
 from sandboxd.client.request import Patience
@@ -128,16 +128,16 @@ async def test_a_run_that_is_interrupted_before_its_id_is_known_is_killed(
     async with served() as server:
         server.engine.hold.clear()
         box = await asyncio.to_thread(Sandbox.create, socket=server.path)
-        ask, is_first = Client._ask, [True]
+        ask, is_first = Flows.ask, [True]
 
-        def interrupted(self: Client, request: Any) -> Any:
-            answer = ask(self, request)
+        async def interrupted(self: Flows, request: Any) -> Any:
+            answer = await ask(self, request)
             if request.has_key and is_first.pop():
                 is_first.append(False)
                 raise KeyboardInterrupt
             return answer
 
-        monkeypatch.setattr(Client, "_ask", interrupted)
+        monkeypatch.setattr(Flows, "ask", interrupted)
         with pytest.raises(KeyboardInterrupt):
             await asyncio.to_thread(box.run, "prog")
         [execution] = server.engine.executions.values()

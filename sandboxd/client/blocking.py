@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows without an event loop, for the blocking client.
+
+A flow is a coroutine that waits by nothing but its Waits (transport.py). With BlockingWaits each
+wait blocks the thread and never suspends the coroutine, so one `send` runs a flow to its end.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def finish(flow: Coroutine[Any, Any, T]) -> T:
+    """The result of a flow with BlockingWaits."""
+    try:
+        flow.send(None)
+    except StopIteration as exc:
+        result: T = exc.value
+        return result
+    flow.close()
+    raise RuntimeError("a blocking flow waited for an event loop")
+
+
+def iterate(flow: AsyncGenerator[T, None]) -> Iterator[T]:
+    """The items of a flow with BlockingWaits; the flow is closed with the iterator."""
+    try:
+        while True:
+            try:
+                item = finish(flow.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        finish(flow.aclose())
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """A method that runs `method` of `self._flow`, with the name, signature and docstring of it."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(method(self._flow, *args, **kwargs))
+
+    return call
+
+
+class BlockingWaits:
+    """Each wait blocks the calling thread. See Waits."""
+
+    def limited(self, _seconds: float, /) -> AbstractAsyncContextManager[object]:
+        """No limit: a thread cannot be broken off."""
+        return nullcontext()
+
+    async def sleep(self, seconds: float, /) -> None:
+        """See Waits."""
+        time.sleep(seconds)  # noqa: ASYNC251 - no event loop is there to be held up
+
+    async def send(self, connection: socket.socket, data: bytes, seconds: float | None, /) -> None:
+        """See Waits."""
+        connection.settimeout(seconds)
+        connection.sendall(data)
+
+    async def readable(
+        self, connections: Collection[socket.socket], seconds: float | None, /
+    ) -> Collection[socket.socket]:
+        """See Waits."""
+        poll = select.poll()
+        for connection in connections:
+            poll.register(connection, select.POLLIN)
+        ready = {number for number, _ in poll.poll(None if seconds is None else seconds * 1000)}
+        if not ready:
+            raise TimeoutError
+        return [one for one in connections if one.fileno() in ready]
