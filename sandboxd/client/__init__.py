@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandboxd.client.aio_handle import AsyncHandle as AsyncHandle
     from sandboxd.client.aio_sandbox import AsyncSandbox as AsyncSandbox
+    from sandboxd.client.handle import AsyncHandle as AsyncHandle
     from sandboxd.client.handle import Handle as Handle
     from sandboxd.client.refusals import ConnectionLost as ConnectionLost
     from sandboxd.client.refusals import DaemonUnreachable as DaemonUnreachable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandboxd.errors import SandboxdError as SandboxdError
 
 _HOME = {
-    "AsyncHandle": "sandboxd.client.aio_handle",
+    "AsyncHandle": "sandboxd.client.handle",
     "AsyncSandbox": "sandboxd.client.aio_sandbox",
     "CommandFailed": "sandboxd.client.results",
     "ConnectionLost": "sandboxd.client.refusals",

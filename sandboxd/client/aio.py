@@ -4,9 +4,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
-from collections.abc import Collection
-from contextlib import AbstractAsyncContextManager
+import tempfile
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+)
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any
+
+from sandboxd.client import file_routes
 
 
 class LoopWaits:
@@ -55,3 +67,31 @@ class LoopWaits:
             for connection in connections:
                 loop.remove_reader(connection)
         return ready
+
+    def start(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]:
+        """See Waits."""
+        return asyncio.create_task(work)
+
+    async def called(self, returned: object, /) -> None:
+        """See Waits."""
+        if inspect.isawaitable(returned):
+            await returned
+
+    @asynccontextmanager
+    async def made(self, pieces: Iterator[bytes], /) -> AsyncIterator[Iterator[bytes]]:
+        """See Waits. All of them are in a file without a name before the first is given."""
+        with tempfile.TemporaryFile() as spool:
+            await asyncio.to_thread(spool.writelines, pieces)
+            spool.seek(0)
+            yield file_routes.pieces(spool)
+
+    async def taken(
+        self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
+    ) -> None:
+        """See Waits. All of them are in a file without a name before `work` begins."""
+        with tempfile.TemporaryFile() as spool:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    spool.write(piece)
+            spool.seek(0)
+            await asyncio.to_thread(work, file_routes.pieces(spool))

@@ -3,22 +3,15 @@
 
 from __future__ import annotations
 
-import builtins
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, overload
+from typing import Self
 
-from sandboxd.client import bodies, routes
 from sandboxd.client.aio import LoopWaits
-from sandboxd.client.aio_files import AsyncFiles
-from sandboxd.client.aio_handle import AsyncHandle
-from sandboxd.client.calls import Answer, Flows, socket_path
-from sandboxd.client.results import Result
-from sandboxd.client.sandbox import filters
-from sandboxd.errors import NotFound
+from sandboxd.client.calls import Flows, socket_path
+from sandboxd.client.handle import AsyncHandle
+from sandboxd.client.sandbox import SandboxFlow
 
 
-class AsyncSandbox:
+class AsyncSandbox(SandboxFlow[AsyncHandle]):
     """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
 
     As an async context manager it is released at the end, with all that runs in it. Methods raise
@@ -26,274 +19,16 @@ class AsyncSandbox:
     "90s", cores 1.5 or "150%".
     """
 
-    def __init__(self, client: Flows, answer: Answer) -> None:
-        self._client = client
-        self.id: str = answer["id"]
-        self.name: str | None = answer["name"]
-        self.files = AsyncFiles(client, self.id)
+    @staticmethod
+    def _flows(socket: str | None) -> Flows:
+        return Flows(socket_path(socket), LoopWaits())
 
-    @classmethod
-    async def create(
-        cls,
-        name: str | None = None,
-        *,
-        limits: bodies.Limits | None = None,
-        require: Sequence[str] | None = None,
-        require_by: Literal["any", "kernel"] | None = None,
-        isolation: bodies.Isolation | None = None,
-        network: bodies.Network | None = None,
-        rootfs: str | None = None,
-        binds: Sequence[bodies.Bind] | None = None,
-        env: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        timeout: bodies.Quantity | None = None,
-        idle_timeout: bodies.Quantity | None = None,
-        wait_for_capacity: float | None = None,
-        socket: str | None = None,
-    ) -> Self:
-        """A new sandbox. timeout, idle_timeout: how long it lives, and how long unused.
-
-        wait_for_capacity: for so many seconds ask again where there is no room for it now
-        (CapacityExceeded, QuotaExceeded), as often as the daemon says. socket: the daemon's
-        (default: $SANDBOXD_SOCKET, or the system service's).
-        """
-        body = bodies.given(
-            name=name, limits=limits, require=require, require_by=require_by,
-            isolation=isolation, network=network, rootfs=rootfs, binds=binds,
-            env=env, metadata=metadata,
-            timeout_seconds=timeout, idle_timeout_seconds=idle_timeout,
-        )  # fmt: skip
-        client = Flows(socket_path(socket), LoopWaits())
-        request = routes.create_sandbox(body)
-        return cls(client, await client.ask_patiently(request, wait_for_capacity))
-
-    @classmethod
-    async def once(
-        cls,
-        cmd: str | Sequence[str],
-        *,
-        files: Mapping[str, bodies.NewFile] | None = None,
-        read_files: Sequence[str] = (),
-        name: str | None = None,
-        limits: bodies.Limits | None = None,
-        require: Sequence[str] | None = None,
-        require_by: Literal["any", "kernel"] | None = None,
-        isolation: bodies.Isolation | None = None,
-        network: bodies.Network | None = None,
-        rootfs: str | None = None,
-        binds: Sequence[bodies.Bind] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: str | bytes | None = None,
-        timeout: bodies.Quantity | None = None,
-        merge_output: bool = False,
-        kill_grace: bodies.Quantity | None = None,
-        wait_for_capacity: float | None = None,
-        check: bool = False,
-        socket: str | None = None,
-    ) -> Result:
-        """Run one command in a sandbox of its own, which is released at its end; one request.
-
-        files: by path, what is written before; (content, permission bits) where these are not to
-        be 0644. read_files: paths that the result's `files` has after the end, whatever that was;
-        4 MiB together. stdin: at most 1 MiB. timeout: of the command. The rest is as in `create`
-        and `run`.
-        """
-        execution = bodies.execution(
-            cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
-            merge_output=merge_output, kill_grace=kill_grace,
-        )  # fmt: skip
-        body = bodies.once(
-            execution, name=name, files=files, read_files=read_files, require=require,
-            require_by=require_by, isolation=isolation, network=network, rootfs=rootfs,
-            binds=binds, metadata=metadata,
-        )  # fmt: skip
-        client = Flows(socket_path(socket), LoopWaits())
-        answer = await client.run_once(body, capacity_seconds=wait_for_capacity)
-        stdout = await client.all_output(answer, "stdout")
-        stderr = await client.all_output(answer, "stderr")
-        result = Result.of(answer, stdout, stderr, read_files)
-        if check:
-            result.check()
-        return result
-
-    @classmethod
-    async def connect(cls, ref: str, *, socket: str | None = None) -> Self:
-        """The sandbox of this id or name. Raises SandboxNotFound."""
-        client = Flows(socket_path(socket), LoopWaits())
-        return cls(client, await client.ask(routes.get_sandbox(ref)))
-
-    @classmethod
-    async def list(
-        cls,
-        *,
-        state: str | None = None,
-        name: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        socket: str | None = None,
-    ) -> builtins.list[Self]:
-        """Those that the caller may see, oldest first; without `state` released ones, too."""
-        client = Flows(socket_path(socket), LoopWaits())
-        query = filters(state, name, metadata)
-        found = client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
-        return [cls(client, answer) async for answer in found]
+    @staticmethod
+    def _shown(handle: AsyncHandle) -> AsyncHandle:
+        return handle
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.kill()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name or self.id}>"
-
-    async def info(self) -> dict[str, Any]:
-        """All about it as the API answers (docs/api.md)."""
-        answer: Answer = await self._client.ask(routes.get_sandbox(self.id))
-        return answer
-
-    @overload
-    async def run(
-        self,
-        cmd: str | Sequence[str],
-        *,
-        background: Literal[True],
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: bodies.Stdin | None = None,
-        timeout: bodies.Quantity | None = None,
-        limits: bodies.Limits | None = None,
-        merge_output: bool = False,
-        kill_grace: bodies.Quantity | None = None,
-        tty: bodies.Terminal = False,
-        wait_for_capacity: float | None = None,
-    ) -> AsyncHandle: ...
-
-    @overload
-    async def run(
-        self,
-        cmd: str | Sequence[str],
-        *,
-        background: Literal[False] = False,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: str | bytes | None = None,
-        timeout: bodies.Quantity | None = None,
-        limits: bodies.Limits | None = None,
-        merge_output: bool = False,
-        kill_grace: bodies.Quantity | None = None,
-        tty: bodies.Terminal = False,
-        wait_for_capacity: float | None = None,
-        on_stdout: Callable[[str], object] | None = None,
-        on_stderr: Callable[[str], object] | None = None,
-        check: bool = False,
-    ) -> Result: ...
-
-    async def run(
-        self,
-        cmd: str | Sequence[str],
-        *,
-        background: bool = False,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        stdin: bodies.Stdin | None = None,
-        timeout: bodies.Quantity | None = None,
-        limits: bodies.Limits | None = None,
-        merge_output: bool = False,
-        kill_grace: bodies.Quantity | None = None,
-        tty: bodies.Terminal = False,
-        wait_for_capacity: float | None = None,
-        on_stdout: Callable[[str], object] | None = None,
-        on_stderr: Callable[[str], object] | None = None,
-        check: bool = False,
-    ) -> Result | AsyncHandle:
-        """Run a command: a str by the shell, a sequence exactly as it is.
-
-        background: return at once with an AsyncHandle. on_stdout, on_stderr: called with each piece
-        of text as it is printed, and awaited where they return an awaitable. check: raise
-        CommandFailed unless it exits with 0. stdin: all of its input, of any size, or True, to
-        write it by the AsyncHandle. tty: give it a terminal, of so many rows and columns; all it
-        prints is stdout. wait_for_capacity: as in `create`. When this is left with an exception,
-        such as CancelledError, the command is killed.
-        """
-        body, rest = bodies.execution(
-            cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
-            merge_output=merge_output, kill_grace=kill_grace, tty=tty,
-        )  # fmt: skip
-        has_calls = on_stdout is not None or on_stderr is not None
-        wait = bodies.first_wait(body, is_watched=background or has_calls)
-        answer = await self._client.start_execution(
-            self.id, body, wait_seconds=wait, capacity_seconds=wait_for_capacity
-        )
-        handle = AsyncHandle(self._client, answer)
-        if tty is not False and not background:
-            # Nobody is there to type the end of what was not given.
-            rest = rest or b""
-        if rest is not None:
-            handle.feed(rest)
-        if background:
-            return handle
-        try:
-            if has_calls:
-                async for output in handle:
-                    call = on_stdout if output.stream == "stdout" else on_stderr
-                    if call is not None and output.text:
-                        done = call(output.text)
-                        if inspect.isawaitable(done):
-                            await done
-            result = await handle.wait()
-        except BaseException:
-            await handle.abandon()
-            raise
-        if check:
-            result.check()
-        return result
-
-    async def executions(self) -> builtins.list[AsyncHandle]:
-        """All of it, ended ones included for the retention time."""
-        found = self._client.pages(
-            "executions", lambda cursor: routes.list_executions(self.id, {}, cursor)
-        )
-        return [AsyncHandle(self._client, answer) async for answer in found]
-
-    async def suspend(self) -> None:
-        """Freeze every process in it."""
-        await self._client.ask(routes.suspend_sandbox(self.id))
-
-    async def resume(self) -> None:
-        """Let them go on."""
-        await self._client.ask(routes.resume_sandbox(self.id))
-
-    async def update(
-        self,
-        *,
-        limits: bodies.Limits | None = None,
-        metadata: Mapping[str, str] | None = None,
-        timeout: bodies.Quantity | None = None,
-        idle_timeout: bodies.Quantity | None = None,
-        force: bool = False,
-    ) -> dict[str, Any]:
-        """Change it live, running commands included; returns what `info` does.
-
-        force: lower memory below what is used, which makes the kernel kill.
-        """
-        body = bodies.given(
-            limits=limits, metadata=metadata, timeout_seconds=timeout,
-            idle_timeout_seconds=idle_timeout, force=force or None,
-        )  # fmt: skip
-        answer: Answer = await self._client.ask(routes.change_sandbox(self.id, body))
-        return answer
-
-    async def metrics(self) -> dict[str, Any]:
-        """What it uses now, as the API answers (docs/api.md)."""
-        answer: dict[str, Any] = await self._client.ask(routes.sandbox_metrics(self.id))
-        return answer
-
-    async def kill(self) -> None:
-        """Release it: returns once everything in it is gone. Releasing it twice is no error."""
-        try:
-            await self._client.ask(routes.release_sandbox(self.id))
-        except NotFound:
-            # Released, and forgotten after the retention time.
-            return

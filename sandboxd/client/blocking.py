@@ -10,10 +10,10 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +55,30 @@ def blocking(
     return call
 
 
+def finished(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """A function that runs the flow of `function`, with the name, signature and docstring of it."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(function(*args, **kwargs))
+
+    return call
+
+
+class Maker(Generic[P]):
+    """A class method that makes an object of its class from the flow object that `make` gives."""
+
+    def __init__(self, make: Callable[P, Coroutine[Any, Any, Any]]) -> None:
+        self._make = make
+
+    def __get__(self, _instance: object, owner: Callable[[Any], T]) -> Callable[P, T]:
+        @wraps(self._make)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return owner(finish(self._make(*args, **kwargs)))
+
+        return call
+
+
 class BlockingWaits:
     """Each wait blocks the calling thread. See Waits."""
 
@@ -82,3 +106,48 @@ class BlockingWaits:
         if not ready:
             raise TimeoutError
         return [one for one in connections if one.fileno() in ready]
+
+    def start(self, work: Coroutine[Any, Any, None], /) -> _Beside:
+        """See Waits."""
+        return _Beside(work)
+
+    async def called(self, returned: object, /) -> None:
+        """Nothing: a callback is done when it returns."""
+
+    def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
+        """See Waits."""
+        return nullcontext(pieces)
+
+    async def taken(
+        self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
+    ) -> None:
+        """See Waits."""
+        work(iterate(pieces))
+
+
+class _Beside:
+    """A flow in a thread of its own: a program that does not read its input holds up that alone."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        # Most commands of sandboxctl start none.
+        import threading
+
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(work,), name="flow", daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            finish(work)
+        except BaseException as exc:
+            self._error = exc
+
+    def cancel(self) -> None:
+        """Nothing: a thread cannot be broken off, and ends with its execution."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """See Background."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        yield from ()

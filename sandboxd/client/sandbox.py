@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking client: a sandbox as an object."""
+"""A sandbox as an object: what both clients do, and the blocking one."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-from sandboxd.client import bodies
-from sandboxd.client.calls import Answer, Client, socket_path
-from sandboxd.client.files import Files
-from sandboxd.client.handle import Handle
+from sandboxd.client import bodies, routes
+from sandboxd.client.blocking import BlockingWaits, Maker, blocking, finished
+from sandboxd.client.calls import Answer, Flows, socket_path
+from sandboxd.client.files import AsyncFiles, Files
+from sandboxd.client.handle import AsyncHandle, Handle
 from sandboxd.client.results import Result
 from sandboxd.errors import NotFound
 
+H = TypeVar("H")
 
-class Sandbox:
-    """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
 
-    As a context manager it is released at the end, with all that runs in it. Methods raise what
-    the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
-    "90s", cores 1.5 or "150%".
-    """
+class SandboxFlow(Generic[H]):
+    """The flows of both clients' sandboxes. H: the class of their handles."""
 
-    def __init__(self, client: Client, answer: Answer) -> None:
+    def __init__(self, client: Flows, answer: Answer) -> None:
         self._client = client
         self.id: str = answer["id"]
         self.name: str | None = answer["name"]
-        self.files = Files(client, self.id)
+        self.files = AsyncFiles(client, self.id)
 
     @classmethod
-    def create(
+    async def create(
         cls,
         name: str | None = None,
         *,
@@ -60,11 +58,12 @@ class Sandbox:
             env=env, metadata=metadata,
             timeout_seconds=timeout, idle_timeout_seconds=idle_timeout,
         )  # fmt: skip
-        client = Client(socket_path(socket))
-        return cls(client, client.create_sandbox(body, capacity_seconds=wait_for_capacity))
+        client = cls._flows(socket)
+        request = routes.create_sandbox(body)
+        return cls(client, await client.ask_patiently(request, wait_for_capacity))
 
     @classmethod
-    def once(
+    async def once(
         cls,
         cmd: str | Sequence[str],
         *,
@@ -105,23 +104,23 @@ class Sandbox:
             require_by=require_by, isolation=isolation, network=network, rootfs=rootfs,
             binds=binds, metadata=metadata,
         )  # fmt: skip
-        client = Client(socket_path(socket))
-        answer = client.run_once(body, capacity_seconds=wait_for_capacity)
-        stdout = client.all_output(answer, "stdout")
-        stderr = client.all_output(answer, "stderr")
+        client = cls._flows(socket)
+        answer = await client.run_once(body, capacity_seconds=wait_for_capacity)
+        stdout = await client.all_output(answer, "stdout")
+        stderr = await client.all_output(answer, "stderr")
         result = Result.of(answer, stdout, stderr, read_files)
         if check:
             result.check()
         return result
 
     @classmethod
-    def connect(cls, ref: str, *, socket: str | None = None) -> Self:
+    async def connect(cls, ref: str, *, socket: str | None = None) -> Self:
         """The sandbox of this id or name. Raises SandboxNotFound."""
-        client = Client(socket_path(socket))
-        return cls(client, client.get_sandbox(ref))
+        client = cls._flows(socket)
+        return cls(client, await client.ask(routes.get_sandbox(ref)))
 
     @classmethod
-    def list(
+    async def list(
         cls,
         *,
         state: str | None = None,
@@ -130,25 +129,31 @@ class Sandbox:
         socket: str | None = None,
     ) -> builtins.list[Self]:
         """Those that the caller may see, oldest first; without `state` released ones, too."""
-        client = Client(socket_path(socket))
-        found = client.list_sandboxes(**filters(state, name, metadata))
-        return [cls(client, answer) for answer in found]
+        client = cls._flows(socket)
+        query = filters(state, name, metadata)
+        found = client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
+        return [cls(client, answer) async for answer in found]
 
-    def __enter__(self) -> Self:
-        return self
+    @staticmethod
+    def _flows(socket: str | None) -> Flows:
+        """The daemon behind a socket, with the waits of this client."""
+        raise NotImplementedError
 
-    def __exit__(self, *_exc: object) -> None:
-        self.kill()
+    @staticmethod
+    def _shown(handle: AsyncHandle) -> H:
+        """The handle as this client's user gets it."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id}>"
 
-    def info(self) -> dict[str, Any]:
+    async def info(self) -> dict[str, Any]:
         """All about it as the API answers (docs/api.md)."""
-        return self._client.get_sandbox(self.id)
+        answer: Answer = await self._client.ask(routes.get_sandbox(self.id))
+        return answer
 
     @overload
-    def run(
+    async def run(
         self,
         cmd: str | Sequence[str],
         *,
@@ -162,10 +167,10 @@ class Sandbox:
         kill_grace: bodies.Quantity | None = None,
         tty: bodies.Terminal = False,
         wait_for_capacity: float | None = None,
-    ) -> Handle: ...
+    ) -> H: ...
 
     @overload
-    def run(
+    async def run(
         self,
         cmd: str | Sequence[str],
         *,
@@ -184,7 +189,7 @@ class Sandbox:
         check: bool = False,
     ) -> Result: ...
 
-    def run(
+    async def run(
         self,
         cmd: str | Sequence[str],
         *,
@@ -201,14 +206,15 @@ class Sandbox:
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         check: bool = False,
-    ) -> Result | Handle:
+    ) -> Result | H:
         """Run a command: a str by the shell, a sequence exactly as it is.
 
-        background: return at once with a Handle. on_stdout, on_stderr: called with each piece of
-        text as it is printed. check: raise CommandFailed unless it exits with 0. stdin: all of its
-        input, of any size, or True, to write it by the Handle. tty: give it a terminal, of so many
-        rows and columns; all it prints is stdout. wait_for_capacity: as in `create`. When this is
-        left with an exception, such as KeyboardInterrupt, the command is killed.
+        background: return at once with a handle. on_stdout, on_stderr: called with each piece of
+        text as it is printed; AsyncSandbox awaits what they return, where that is an awaitable.
+        check: raise CommandFailed unless it exits with 0. stdin: all of its input, of any size, or
+        True, to write it by the handle. tty: give it a terminal, of so many rows and columns; all
+        it prints is stdout. wait_for_capacity: as in `create`. When this is left with an exception,
+        such as KeyboardInterrupt or CancelledError, the command is killed.
         """
         body, rest = bodies.execution(
             cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
@@ -216,45 +222,47 @@ class Sandbox:
         )  # fmt: skip
         has_calls = on_stdout is not None or on_stderr is not None
         wait = bodies.first_wait(body, is_watched=background or has_calls)
-        answer = self._client.start_execution(
+        answer = await self._client.start_execution(
             self.id, body, wait_seconds=wait, capacity_seconds=wait_for_capacity
         )
-        handle = Handle(self._client, answer)
+        handle = AsyncHandle(self._client, answer)
         if tty is not False and not background:
             # Nobody is there to type the end of what was not given.
             rest = rest or b""
         if rest is not None:
             handle.feed(rest)
         if background:
-            return handle
+            return self._shown(handle)
         try:
             if has_calls:
-                for output in handle:
+                async for output in handle:
                     call = on_stdout if output.stream == "stdout" else on_stderr
                     if call is not None and output.text:
-                        call(output.text)
-            result = handle.wait()
+                        await self._client.waits.called(call(output.text))
+            result = await handle.wait()
         except BaseException:
-            handle.abandon()
+            await handle.abandon()
             raise
         if check:
             result.check()
         return result
 
-    def executions(self) -> builtins.list[Handle]:
+    async def executions(self) -> builtins.list[H]:
         """All of it, ended ones included for the retention time."""
-        found = self._client.list_executions(self.id)
-        return [Handle(self._client, answer) for answer in found]
+        found = self._client.pages(
+            "executions", lambda cursor: routes.list_executions(self.id, {}, cursor)
+        )
+        return [self._shown(AsyncHandle(self._client, answer)) async for answer in found]
 
-    def suspend(self) -> None:
+    async def suspend(self) -> None:
         """Freeze every process in it."""
-        self._client.suspend_sandbox(self.id)
+        await self._client.ask(routes.suspend_sandbox(self.id))
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Let them go on."""
-        self._client.resume_sandbox(self.id)
+        await self._client.ask(routes.resume_sandbox(self.id))
 
-    def update(
+    async def update(
         self,
         *,
         limits: bodies.Limits | None = None,
@@ -271,19 +279,81 @@ class Sandbox:
             limits=limits, metadata=metadata, timeout_seconds=timeout,
             idle_timeout_seconds=idle_timeout, force=force or None,
         )  # fmt: skip
-        return self._client.change_sandbox(self.id, body)
+        answer: Answer = await self._client.ask(routes.change_sandbox(self.id, body))
+        return answer
 
-    def metrics(self) -> dict[str, Any]:
+    async def metrics(self) -> dict[str, Any]:
         """What it uses now, as the API answers (docs/api.md)."""
-        return self._client.metrics(self.id)
+        answer: dict[str, Any] = await self._client.ask(routes.sandbox_metrics(self.id))
+        return answer
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """Release it: returns once everything in it is gone. Releasing it twice is no error."""
         try:
-            self._client.release_sandbox(self.id)
+            await self._client.ask(routes.release_sandbox(self.id))
         except NotFound:
             # Released, and forgotten after the retention time.
             return
+
+
+class _Flow(SandboxFlow[Handle]):
+    @staticmethod
+    def _flows(socket: str | None) -> Flows:
+        return Flows(socket_path(socket), BlockingWaits())
+
+    @staticmethod
+    def _shown(handle: AsyncHandle) -> Handle:
+        return Handle(handle)
+
+
+class Sandbox:
+    """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
+
+    As a context manager it is released at the end, with all that runs in it. Methods raise what
+    the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
+    "90s", cores 1.5 or "150%".
+    """
+
+    def __init__(self, flow: SandboxFlow[Handle]) -> None:
+        self._flow = flow
+        self.id = flow.id
+        self.name = flow.name
+        self.files = Files(flow.files)
+
+    create = Maker(_Flow.create)
+    once = staticmethod(finished(_Flow.once))
+    connect = Maker(_Flow.connect)
+
+    @classmethod
+    def list(
+        cls,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        socket: str | None = None,
+    ) -> builtins.list[Self]:
+        """Those that the caller may see, oldest first; without `state` released ones, too."""
+        found = finished(_Flow.list)(state=state, name=name, metadata=metadata, socket=socket)
+        return [cls(flow) for flow in found]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.kill()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or self.id}>"
+
+    info = blocking(_Flow.info)
+    run = blocking(_Flow.run)
+    executions = blocking(_Flow.executions)
+    suspend = blocking(_Flow.suspend)
+    resume = blocking(_Flow.resume)
+    update = blocking(_Flow.update)
+    metrics = blocking(_Flow.metrics)
+    kill = blocking(_Flow.kill)
 
 
 def filters(

@@ -7,7 +7,7 @@ import errno
 import json
 import socket
 import time
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, closing
 from typing import Any, Protocol
 
@@ -49,6 +49,30 @@ class Waits(Protocol):
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
         """The connections that have something to read or have ended: at least one."""
+
+    def start(self, work: Coroutine[Any, Any, None], /) -> Background:
+        """Begin a flow that goes on beside its caller."""
+
+    async def called(self, returned: object, /) -> None:
+        """Wait for what a callback of the client's user returned, where that can be waited for."""
+
+    def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
+        """The pieces, which slow work on files makes: in no event loop's thread."""
+
+    async def taken(
+        self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
+    ) -> None:
+        """Have slow work on files take the pieces: in no event loop's thread."""
+
+
+class Background(Protocol):
+    """A flow that goes on beside its caller."""
+
+    def cancel(self) -> object:
+        """Break it off, where flows can be."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait for its end; raises what ended it."""
 
 
 class Exchange:

@@ -9,7 +9,6 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
 
 from sandboxd.client.below import Below
 from sandboxd.errors import InvalidRequest
@@ -124,21 +123,6 @@ def unpack(pieces: Iterator[bytes], directory: str, leave_out: LeaveOut) -> None
     # What is below comes first: its parent may then shut it off, and each write changes its time.
     for path in sorted(directories, reverse=True):
         below.settle(path, *directories[path])
-
-
-def opened(source: str, leave_out: LeaveOut) -> tuple[BinaryIO, bool]:
-    """A file to be read, or a directory as a tar stream in a file without a name; whether it is
-    the latter. The caller closes it."""
-    if not os.path.isdir(source):
-        return open(source, "rb"), False
-    spool = tempfile.TemporaryFile()
-    try:
-        spool.writelines(pack(source, leave_out))
-        spool.seek(0)
-    except BaseException:
-        spool.close()
-        raise
-    return spool, True
 
 
 def put(

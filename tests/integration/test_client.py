@@ -482,15 +482,13 @@ def test_one_request_goes_on_over_a_restart_of_the_daemon(way: str) -> None:
 
 
 def test_both_clients_have_the_same_methods() -> None:
-    from sandboxd.client.aio_files import AsyncFiles
-    from sandboxd.client.aio_handle import AsyncHandle
-    from sandboxd.client.files import Files
-    from sandboxd.client.handle import Handle
+    from sandboxd.client.files import AsyncFiles, Files
+    from sandboxd.client.handle import AsyncHandle, Handle
 
     def public(kind: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(getattr(kind, name)).parameters)
-            for name in vars(kind)
+            for name in dir(kind)
             if not name.startswith("_")
         }
 

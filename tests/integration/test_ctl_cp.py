@@ -195,8 +195,7 @@ def test_refusals_of_files_are_their_classes(daemon: Daemon, box: Sandbox) -> No
     with pytest.raises(FileConflict):
         box.files.read("d")
     gone = Sandbox.create(socket=daemon.socket)
-    gone.id = "abcdefghijkl"
-    gone.files._sandbox_id = gone.id
+    gone.files._flow._sandbox_id = "abcdefghijkl"
     with pytest.raises(SandboxNotFound):
         gone.files.exists("x")
 
