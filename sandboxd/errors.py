@@ -40,11 +40,14 @@ class SandboxdError(Exception):
         *,
         hint: str | None = None,
         details: Mapping[str, Any] | None = None,
+        of_others: Mapping[str, Any] | None = None,
     ) -> None:
+        """of_others: details that tell what other callers have, for admins alone."""
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
+        self.of_others: dict[str, Any] = dict(of_others or {})
 
 
 class InvalidRequest(SandboxdError):

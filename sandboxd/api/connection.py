@@ -9,9 +9,10 @@ headers, trailers and chunk lines (api/head.py), or how many chunks wait for a r
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -24,14 +25,17 @@ from sandboxd.api.frames import Frames
 from sandboxd.api.peer import Peer, read_peer
 from sandboxd.api.responses import broken_request, raw_error
 from sandboxd.api.shares import Shares
+from sandboxd.core.fair import FairSum, Holdings
 from sandboxd.errors import QuotaExceeded
 
 HEADER_SECONDS = 15.0
 KEEPALIVE_SECONDS = 75.0
 _LINGERING_SECONDS = 2.0
 _MAX_WAITING_REQUESTS = 64
-# Of one uid other than root: each costs descriptors, and what is in its buffers.
-MAX_CONNECTIONS = 1024
+# Each costs descriptors, and what is in its buffers; of the descriptors a quarter is for those of
+# root, and one for those of others.
+OF_ALL = FairSum(total=8192, little=32, most=1024)
+_DESCRIPTORS_SHARE = 4
 # The most that is read from a socket at once, and of a body before its reader has to come.
 _READ_BYTES = 64 << 10
 _BODY_BYTES = 32 << 10
@@ -64,13 +68,13 @@ class Connection(web.RequestHandler):
 
     def __init__(
         self,
-        crowd: Counter[int],
+        crowd: Holdings,
         shares: Shares,
         messages: Shares,
         *arguments: Any,
         **options: Any,
     ) -> None:
-        """crowd: how many connections each uid has. messages: shares of large messages, which may
+        """crowd: the connections of each uid. messages: shares of large messages, which may
         be kept for as long as a program does not read."""
         super().__init__(*arguments, **options)
         self._crowd = crowd
@@ -84,6 +88,7 @@ class Connection(web.RequestHandler):
         self._head = head.Head()
         self._body: StreamReader = EMPTY_PAYLOAD
         self._is_refused = False
+        self._is_counted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the credentials; the first request has to come soon."""
@@ -93,10 +98,12 @@ class Connection(web.RequestHandler):
         # asyncio's own is 256 KiB, all of which is parsed before a reader can hold it up.
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         super().connection_made(transport)
-        self._crowd[self._uid] += 1
-        if self._uid != 0 and self._crowd[self._uid] > MAX_CONNECTIONS:
-            self._turn_away(transport)
+        try:
+            self._crowd.take(self._uid)
+        except QuotaExceeded as exc:
+            self._turn_away(transport, exc)
             return
+        self._is_counted = True
         # Nobody's flood of connections is read all at once.
         self._turn = self._shares.ask_turn(self._uid)
         if self._turn is None:
@@ -117,9 +124,8 @@ class Connection(web.RequestHandler):
         if self._turn is not None:
             self._turn.cancel()
         self._give_room_back()
-        self._crowd[self._uid] -= 1
-        if self._crowd[self._uid] == 0:
-            del self._crowd[self._uid]
+        if self._is_counted:
+            self._crowd.give_back(self._uid)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -248,14 +254,9 @@ class Connection(web.RequestHandler):
     def _uid(self) -> int:
         return -1 if self.peer is None else self.peer.uid
 
-    def _turn_away(self, transport: asyncio.BaseTransport) -> None:
+    def _turn_away(self, transport: asyncio.BaseTransport, refusal: QuotaExceeded) -> None:
         """Answer without a question: a caller that opens so many may not read this either."""
         assert isinstance(transport, asyncio.WriteTransport)
-        refusal = QuotaExceeded(
-            f"cannot take another connection: uid {self._uid} has {MAX_CONNECTIONS} open",
-            hint="close those that are not used",
-            details={"quota": "connections", "maximum": MAX_CONNECTIONS},
-        )
         transport.write(raw_error(refusal))
         self._arm(_LINGERING_SECONDS)
         transport.close()
@@ -305,7 +306,14 @@ class ConnectionFactory(web.Server):
         super().__init__(handler, handler_cancellation=True)
         self._shares = shares
         self._messages = Shares()
-        self._crowd: Counter[int] = Counter()
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        total = min(OF_ALL.total, descriptors // _DESCRIPTORS_SHARE)
+        self._crowd = Holdings(
+            replace(OF_ALL, total=total),
+            "connections",
+            verb="take another connection",
+            hint="close those that are not used",
+        )
 
     def __call__(self) -> Connection:
         """The protocol of one accepted connection."""

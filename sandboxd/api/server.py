@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
@@ -129,12 +130,12 @@ class Api:
             answer = await self._respond(request, connection, request_id, share)
             response = await _sent(answer, request, request_id, share)
         except SandboxdError as exc:
-            self._note(exc.code, peer)
+            self._note(exc, None if peer is None else peer.as_caller(self._admin_gids))
             response = error_response(exc, request_id)
         except ConnectionError:
             raise
         except Exception as exc:
-            self._note(InternalError.code, peer)
+            self._count_error(InternalError.code, peer)
             response = internal_error(exc, request_id, f"{request.method} {_path(request)}")
         finally:
             share.release()
@@ -194,7 +195,7 @@ class Api:
             try:
                 answer = await route.handler(replace(call, origin=origin, share=share))
             except SandboxdError as exc:
-                self._note(exc.code, call.caller)
+                self._note(exc, call.caller)
                 raise
             assert isinstance(answer, Reply)
             return send_reply(answer)
@@ -203,8 +204,14 @@ class Api:
             call.caller, key, fingerprint, call.request_id, serve, call.share
         )
 
-    def _note(self, code: str, asker: Peer | Caller | None) -> None:
-        """Count an error's code, for all and for whom it was answered to."""
+    def _note(self, error: SandboxdError, asker: Caller | None) -> None:
+        """Count an error; admins, and who runs the daemon, are told all of its details."""
+        if asker is not None and (asker.is_admin or asker.uid == os.geteuid()):
+            error.details.update(error.of_others)
+        self._count_error(error.code, asker)
+
+    def _count_error(self, code: str, asker: Peer | Caller | None) -> None:
+        """For all, and for whom it was answered to."""
         self._seen.refusal(code)
         if asker is not None:
             self._engine.note_refusal(asker.uid, code)

@@ -3,52 +3,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+from sandboxd.core.fair import FairSum, Holdings
 from sandboxd.errors import QuotaExceeded
 
-# Root is bounded by the sum alone, so that no other caller can keep it out.
+OF_ALL = FairSum(total=2048, little=8, most=512)
+# Of one caller: each wakes at every piece of output.
 MAX_OF_EXECUTION = 256
-MAX_OF_CALLER = 512
-MAX_IN_ALL = 1024
 
 
 class Streams:
-    """Counts the open streams of an execution, of a caller and of all."""
+    """Counts the open streams of each caller."""
 
     def __init__(self) -> None:
-        self._open: Counter[str] = Counter()
-        self._count = 0
+        self._held = Holdings(
+            OF_ALL,
+            "streams",
+            verb="open another stream",
+            hint="close one that nobody reads",
+            most_of_part=MAX_OF_EXECUTION,
+        )
 
     @contextmanager
-    def one(self, uid: int, execution_id: str) -> Iterator[None]:
-        """Hold a place. Raises QuotaExceeded."""
-        caller, execution = f"uid {uid}", f"execution {execution_id}"
-        self._check(execution, MAX_OF_EXECUTION)
-        if uid != 0:
-            self._check(caller, MAX_OF_CALLER)
-        if self._count >= MAX_IN_ALL:
-            raise _refusal("this daemon", MAX_IN_ALL)
-        self._count += 1
-        self._open.update((caller, execution))
-        try:
+    def one(self, uid: int, what: str) -> Iterator[None]:
+        """Hold a place. what: the execution, or what else is followed. Raises QuotaExceeded."""
+        with ExitStack() as place:
+            try:
+                place.enter_context(self._held.one(uid, what))
+            except QuotaExceeded as exc:
+                exc.details["maximum_streams"] = exc.details["maximum"]
+                raise
             yield
-        finally:
-            self._count -= 1
-            self._open.subtract((caller, execution))
-            # Without those of which none is left.
-            self._open = +self._open
-
-    def _check(self, who: str, maximum: int) -> None:
-        if self._open[who] >= maximum:
-            raise _refusal(who, maximum)
-
-
-def _refusal(who: str, maximum: int) -> QuotaExceeded:
-    return QuotaExceeded(
-        f"cannot open another stream: {who} has {maximum} open already",
-        hint="close one that nobody reads",
-        details={"maximum_streams": maximum},
-    )

@@ -195,12 +195,12 @@ class TaskBudget:
         """Raise CapacityExceeded when `asked` more do not fit beside those `committed`."""
         if committed + asked > self.total:
             raise CapacityExceeded(
-                f"cannot let a sandbox with pids {asked} run: sandboxes that run may have "
-                f"{committed} of {self.total} processes and threads already",
+                f"cannot let a sandbox with pids {asked} run: sandboxes that run may have too many "
+                f"of {self.total} processes and threads already",
                 hint="wait for an execution to end, or give sandboxes fewer pids",
-                details={"tasks_total": self.total, "tasks_committed": committed,
-                         "tasks_asked": asked},
-            )  # fmt: skip
+                details={"tasks_total": self.total, "tasks_asked": asked},
+                of_others={"tasks_committed": committed},
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +261,13 @@ class Budget:
     def check(self, asked_bytes: int, committed_bytes: int) -> None:
         """Raise CapacityExceeded when `asked_bytes` more do not fit."""
         if committed_bytes + asked_bytes > self.total_bytes:
-            free = max(0, self.total_bytes - committed_bytes)
             raise CapacityExceeded(
-                f"cannot reserve {format_bytes(asked_bytes)} of memory: "
-                f"{format_bytes(free)} of {format_bytes(self.total_bytes)} are free",
+                f"cannot reserve {format_bytes(asked_bytes)} of memory: less is free of the "
+                f"{format_bytes(self.total_bytes)} that sandboxes may have together",
                 hint="release a sandbox, ask for less memory, or try again later",
-                details={"budget_bytes": self.total_bytes, "committed_bytes": committed_bytes,
-                         "asked_bytes": asked_bytes},
-            )  # fmt: skip
+                details={"budget_bytes": self.total_bytes, "asked_bytes": asked_bytes},
+                of_others={"committed_bytes": committed_bytes},
+            )
 
     def default_memory(self, explicit: int | None) -> int:
         """The default memory limit: as set, or min(2 GiB, half the budget).

@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from sandboxd.core.fair import FairSum, Holdings
 from sandboxd.core.model import Caller
 from sandboxd.engine.context import Context
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveSandbox
-from sandboxd.errors import DiskQuotaExceeded, HostDiskFull, QuotaExceeded, SandboxReleased
+from sandboxd.errors import DiskQuotaExceeded, HostDiskFull, SandboxReleased
 
-# Root is bounded by the sum alone, so that no other caller can keep it out.
-_MAX_OF_SANDBOX = 64
-_MAX_OF_CALLER = 256
-_MAX_IN_ALL = 1024
+_OF_ALL = FairSum(total=2048, little=8, most=256)
+# Of one caller.
+_MOST_OF_SANDBOX = 64
 
 
 class FileUses:
@@ -25,7 +24,13 @@ class FileUses:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._callers: Counter[int] = Counter()
+        self._held = Holdings(
+            _OF_ALL,
+            "uses of files",
+            verb="use the sandbox's files",
+            hint="wait for a request to end",
+            most_of_part=_MOST_OF_SANDBOX,
+        )
 
     @asynccontextmanager
     async def one(
@@ -35,28 +40,9 @@ class FileUses:
 
         take: asked before so many bytes are written. Raises QuotaExceeded.
         """
-        uid = caller.uid
-        _check(f"sandbox {live.sandbox.id}", len(live.uses), _MAX_OF_SANDBOX)
-        if uid != 0:
-            _check(f"uid {uid}", self._callers[uid], _MAX_OF_CALLER)
-        _check("this daemon", self._callers.total(), _MAX_IN_ALL)
-        self._callers[uid] += 1
-        try:
-            async with _use(self._context, uid, live, take) as files:
+        with self._held.one(caller.uid, live.sandbox.id):
+            async with _use(self._context, caller.uid, live, take) as files:
                 yield files
-        finally:
-            self._callers[uid] -= 1
-            if not self._callers[uid]:
-                del self._callers[uid]
-
-
-def _check(whose: str, under_way: int, maximum: int) -> None:
-    if under_way >= maximum:
-        raise QuotaExceeded(
-            f"cannot use the sandbox's files: {maximum} requests of {whose} do so already",
-            hint="wait for one to end",
-            details={"maximum": maximum},
-        )
 
 
 @asynccontextmanager

@@ -154,3 +154,12 @@ def test_what_others_have_is_not_told(
     assert whole["executions_running"] >= 1
     assert whole["capacity"]["committed_bytes"] >= promised
     first.ok("POST", f"{target}/{running['id']}/kill", {})
+
+
+def test_no_refusal_tells_what_others_have(daemon: Daemon, second: CallerOf, owned: Any) -> None:
+    budget = daemon.ok("GET", "/v1/host")["capacity"]["budget_bytes"]
+    body = {"limits": {"memory_bytes": budget}}
+    told = refused(second.request("POST", "/v1/sandboxes", body), 503, "CAPACITY_EXCEEDED")
+    assert told["details"] == {"budget_bytes": budget, "asked_bytes": budget}
+    whole = refused(daemon.request("POST", "/v1/sandboxes", body), 503, "CAPACITY_EXCEEDED")
+    assert whole["details"]["committed_bytes"] >= owned["limits"]["memory_bytes"]

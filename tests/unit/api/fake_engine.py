@@ -447,7 +447,8 @@ async def _remove(path: str) -> None:
 def no_room() -> SandboxdError:
     """The refusal of a full host."""
     return CapacityExceeded(
-        "cannot reserve 1 GiB of memory: 0 B of 8 GiB are free",
+        "cannot reserve 1 GiB of memory: less is free",
         hint="release a sandbox",
-        details={"budget_bytes": 8 << 30, "committed_bytes": 8 << 30, "asked_bytes": 1 << 30},
+        details={"budget_bytes": 8 << 30, "asked_bytes": 1 << 30},
+        of_others={"committed_bytes": 8 << 30},
     )

@@ -14,6 +14,7 @@ import pytest
 
 from sandboxd.api import connection, decode, responses
 from sandboxd.api.peer import Peer
+from sandboxd.core.fair import FairSum
 from tests.unit.api.harness import served
 
 RUN = json.dumps({"argv": ["true"]}).encode()
@@ -172,21 +173,39 @@ async def test_many_connections_at_once_are_all_taken() -> None:
 
 
 async def test_one_caller_does_not_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 5)
-    monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54321, 1, frozenset()))
+    monkeypatch.setattr(connection, "OF_ALL", FairSum(total=20, little=1, most=5))
+    ask = b"GET /readyz HTTP/1.1\r\nHost: a\r\n"
+    last = ask + b"Connection: close\r\n\r\n"
+
+    def be(uid: int) -> None:
+        monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, uid, 1, frozenset()))
+
     async with served() as server:
-        ask = b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-        pairs = [await server.connect() for _ in range(5)]
-        # Its own connections until then work on.
+
+        async def stay() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            """A connection that has been taken."""
+            reader, writer = await server.connect()
+            writer.write(ask + b"\r\n")
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            return reader, writer
+
+        be(54321)
+        staying = [await stay() for _ in range(5)]
         refused = await server.send(b"")
         assert refused.startswith(b"HTTP/1.1 429 ")
         assert b"\r\nRetry-After: 1\r\n" in refused
         assert error_of(refused) == "CALLER_QUOTA_EXCEEDED"
-        monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54322, 1, frozenset()))
-        assert (await server.send(ask)).startswith(b"HTTP/1.1 200 OK")
-        for reader, writer in pairs:
-            writer.write(ask)
-            assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+        # The second leaves something for the third, and so on.
+        be(54322)
+        staying += [await stay() for _ in range(2)]
+        assert error_of(await server.send(b"")) == "CALLER_QUOTA_EXCEEDED"
+        for uid in (54323, 54324, 54325, 0):
+            be(uid)
+            staying.append(await stay())
+        # One's own connections until then work on.
+        for reader, writer in staying:
+            writer.write(last)
+            assert b"HTTP/1.1 200 OK" in await reader.read()
             writer.close()
-        monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54321, 1, frozenset()))
-        assert (await server.send(ask)).startswith(b"HTTP/1.1 200 OK")
+        be(54321)
+        assert (await server.send(last)).startswith(b"HTTP/1.1 200 OK")

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import resource
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import aiohttp
 import pytest
 
 from sandboxd.api import connection, following, streams
+from sandboxd.api.peer import Peer
+from sandboxd.core.fair import FairSum
 from sandboxd.core.model import Execution, ExecutionStatus, Outcome
 from sandboxd.errors import QuotaExceeded
 from tests.unit.api.harness import Served, served
@@ -127,29 +130,53 @@ async def test_output_that_was_removed_is_no_short_output() -> None:
 
 async def test_the_number_of_streams_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_OF_EXECUTION", 2)
-    monkeypatch.setattr(streams, "MAX_IN_ALL", 3)
+    monkeypatch.setattr(streams, "OF_ALL", FairSum(total=3, little=3, most=3))
+    monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, 54321, 1, frozenset()))
     async with served() as server:
         (_, first), (_, second) = await begin(server), await begin(server)
         target = f"{first}/output?follow=true"
         async with get(server, target), get(server, target):
             refused = await server.ask("GET", target)
             assert (refused.status, refused.error["code"]) == (429, "CALLER_QUOTA_EXCEEDED")
-            assert refused.error["details"] == {"maximum_streams": 2}
+            assert refused.error["details"] == {
+                "quota": "streams", "maximum": 2, "used": 2, "asked": 1, "maximum_streams": 2,
+            }  # fmt: skip
             async with get(server, f"{second}/output?follow=true") as other:
                 assert other.status == 200
                 refused = await server.ask("GET", f"{second}/output?follow=true")
-                assert refused.error["details"] == {"maximum_streams": 3}
+                assert refused.error["details"] == {
+                    "quota": "streams", "maximum": 3, "used": 3, "asked": 1, "maximum_streams": 3,
+                }  # fmt: skip
                 # What is no stream is not counted.
                 assert (await server.ask("GET", f"{first}/output")).body == b"out\n"
 
 
-def test_streams_of_one_caller_are_bounded_and_roots_are_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(streams, "MAX_OF_CALLER", 1)
+def take_all(counted: streams.Streams, held: ExitStack, uid: int) -> int:
+    """As many as a caller gets, of executions that nobody else follows."""
+    for count in itertools.count():
+        try:
+            held.enter_context(counted.one(uid, f"{uid}-{count // 100}"))
+        except QuotaExceeded:
+            return count
+    raise AssertionError
+
+
+def test_greedy_callers_leave_streams_to_others_and_to_root() -> None:
     counted = streams.Streams()
-    with counted.one(1000, "a"), counted.one(1001, "a"), counted.one(0, "a"), counted.one(0, "b"):
-        with pytest.raises(QuotaExceeded), counted.one(1000, "b"):
+    with ExitStack() as held:
+        assert [take_all(counted, held, uid) for uid in (1000, 1001)] == [512, 256]
+        assert min(take_all(counted, held, uid) for uid in range(1002, 1020)) == 8
+        assert take_all(counted, held, 2000) == 8
+        with counted.one(0, "a"):
             pass
-    with counted.one(1000, "b"):
-        pass
+
+
+def test_who_follows_an_execution_keeps_no_other_from_it() -> None:
+    counted = streams.Streams()
+    with ExitStack() as held:
+        for _ in range(streams.MAX_OF_EXECUTION):
+            held.enter_context(counted.one(1000, "a"))
+        with pytest.raises(QuotaExceeded, match="streams of a"), counted.one(1000, "a"):
+            pass
+        with counted.one(0, "a"), counted.one(1000, "b"):
+            pass

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 from typing import Any
 
+import pytest
+
+from sandboxd.api import connection
+from sandboxd.api.peer import Peer
 from sandboxd.core.model import ExecutionStatus, Outcome
 from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Served, served
@@ -190,6 +195,27 @@ async def test_a_full_host_says_so_with_the_figures() -> None:
         assert answered.error["retryable"] is True
         assert answered.error["details"]["asked_bytes"] == 1 << 30
         assert int(answered.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("key", [None, "once"])
+@pytest.mark.parametrize(
+    ("uid", "groups", "is_told"),
+    [(0, (), True), (54321, (7,), True), (54321, (), False), (os.geteuid(), (), True)],
+)
+async def test_what_others_have_is_told_by_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+    uid: int,
+    groups: tuple[int, ...],
+    is_told: bool,
+    key: str | None,
+) -> None:
+    monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, uid, 1, frozenset(groups)))
+    async with served(admin_gids={7}) as server:
+        server.engine.fails = no_room()
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answered = await server.ask("POST", "/v1/run", TRUE, headers=headers)
+        assert answered.error["code"] == "CAPACITY_EXCEEDED"
+        assert ("committed_bytes" in answered.error["details"]) is is_told
 
 
 async def test_an_outcome_is_told_whole() -> None:
