@@ -147,6 +147,14 @@ def requires_root(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
+def requires_filter() -> None:
+    from sandboxd.isolation import seccomp
+
+    if (lack := seccomp.lack()) is not None:
+        unmet(f"filters of system calls ({lack})")
+
+
+@pytest.fixture(scope="session")
 def requires_systemd() -> None:
     if scope_output("--", "true") is None:
         unmet("systemd as PID 1 (cannot start a transient scope)")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import unmet
 from tests.contract.probes import eventually, output, path_of, printed, python, start, uid_inside
 from tests.harness import Daemon
 from tests.integration.supervisor import SPIN, host_seconds, states, supervised
@@ -55,7 +56,7 @@ def at_least(ran: Any, quota: float, idle_share: float) -> None:
 @pytest.mark.parametrize("quota", [0.5, 1.0])
 def test_four_threads_get_their_quota(daemon: Daemon, quota: float) -> None:
     if (os.cpu_count() or 1) <= quota:
-        pytest.skip("more processors than the quota are needed")
+        unmet(f"more than {quota:g} processors")
     made = daemon.create(limits={"cpus": quota, "memory_bytes": "128M"})
     total, idle = host_seconds()
     ran = daemon.execute(made["id"], python(THREADS))

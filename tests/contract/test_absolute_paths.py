@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.conftest import unmet
 from tests.contract.conftest import Create
 from tests.contract.probes import refused
 from tests.contract.test_files import files, get, listed, put, run
@@ -21,7 +22,7 @@ def offered_sandbox(request: pytest.FixtureRequest, daemon: Daemon, create: Crea
     """A sandbox of each level that has its own /tmp here."""
     levels = daemon.ok("GET", "/v1/host")["isolation"]["levels"]
     if not levels[request.param]["available"]:
-        pytest.skip(f"this host does not give isolation {request.param}")
+        unmet(f"isolation {request.param} on this host")
     return create(isolation=request.param)
 
 
@@ -120,7 +121,7 @@ def test_a_host_path_is_no_name_of_a_home_in_a_root_of_its_own(
     daemon: Daemon, create: Create
 ) -> None:
     if not daemon.ok("GET", "/v1/host")["isolation"]["levels"]["standard"]["available"]:
-        pytest.skip("this host does not give isolation standard")
+        unmet("isolation standard on this host")
     sandbox = create(isolation="standard")
     path = f"{daemon.state}/sandboxes/{sandbox['id']}/home/f"
     refused(daemon.request("PUT", files(sandbox, path), b"x"), 403, "ACCESS_DENIED")

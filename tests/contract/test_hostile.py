@@ -18,7 +18,7 @@ from tests.contract.conftest import Create
 from tests.contract.probes import executions, path_of, printed, python, refused, start
 from tests.harness import Daemon
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+as_root = pytest.mark.usefixtures("requires_root")
 
 
 def test_last_words_above_the_cap_are_an_output_limit_every_time(

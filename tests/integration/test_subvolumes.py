@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.workspace.removal import remove_tree
+from tests.conftest import unmet
 from tests.contract.probes import python, refused
 from tests.contract.test_files import files
 from tests.file_systems import daemon_on, mounted, run
@@ -40,12 +41,14 @@ def has_btrfs() -> bool:
     return "btrfs" in Path("/proc/filesystems").read_text().split() or module.exists()
 
 
-if not has_btrfs():
-    pytest.skip("this kernel has no btrfs", allow_module_level=True)
+@pytest.fixture(scope="module", autouse=True)
+def requires_btrfs() -> None:
+    if not has_btrfs():
+        unmet("btrfs in this kernel")
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
+def daemon(requires_btrfs: None) -> Iterator[Daemon]:
     """A daemon on btrfs."""
     with daemon_on("btrfs") as made:
         yield made
@@ -124,7 +127,7 @@ def test_a_file_system_that_is_read_only_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", ["basic", "standard"])
 def test_none_can_be_made_inside(daemon: Daemon, level: str) -> None:
     if not daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]["available"]:
-        pytest.skip(f"this host does not give isolation {level}")
+        unmet(f"isolation {level} on this host")
     sandbox = daemon.create(isolation=level)
     try:
         ended = daemon.execute(sandbox["id"], python(TRY_ALL))

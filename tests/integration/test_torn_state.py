@@ -56,7 +56,7 @@ def test_what_a_killed_probe_left_is_in_nobodys_way(daemon: Daemon) -> None:
     daemon.start()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.usefixtures("requires_root")
 def test_half_made_sandboxes_go_and_unreadable_ones_stay(daemon: Daemon) -> None:
     owner = (daemon.state / "instance").read_text().strip()
     kept = daemon.create()

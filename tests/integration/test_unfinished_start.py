@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from tests.contract.probes import find
 from tests.harness import ROOT, Daemon
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+pytestmark = pytest.mark.usefixtures("requires_root")
 
 # What is taken out of isolation/enter.py, and what the shim must say. Without no_new_privs the
 # kernel takes no filter, so that its turn never comes.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import unmet
 from tests.contract.probes import python, start
 from tests.harness import Daemon, running_daemon
 from tests.system import host
@@ -61,7 +62,7 @@ def offered(daemon: Daemon, level: str, network: str) -> None:
     isolation = daemon.ok("GET", "/v1/host")["isolation"]
     for offer in (isolation["levels"][level], isolation["networks"][network]):
         if not offer["available"]:
-            pytest.skip(str(offer["lacks"]))
+            unmet(str(offer["lacks"]))
 
 
 def tried_in(unit: str | None) -> dict[str, str]:

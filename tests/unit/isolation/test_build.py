@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.isolation import bubblewrap, build, linux, mounts
+from tests.conftest import unmet
 from tests.unit.isolation.test_root import spec
 
 
@@ -19,12 +20,11 @@ def test_a_host_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("requires_root")
-@pytest.mark.skipif(
-    not any(map(os.path.exists, bubblewrap.PROGRAMS)), reason="bubblewrap is not installed"
-)
 @pytest.mark.parametrize("layers", [True, False])
 def test_a_root_can_be_made_and_entered(tmp_path: Path, layers: bool) -> None:
     """Whether the host can put layers over its directories or not."""
+    if not any(map(os.path.exists, bubblewrap.PROGRAMS)):
+        unmet("bubblewrap (apt-get install bubblewrap)")
     tmp_path.chmod(0o755)
     pins = tmp_path / "pins"
     pins.mkdir()

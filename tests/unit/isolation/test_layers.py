@@ -14,7 +14,7 @@ import pytest
 from sandboxd.isolation import layers, linux, mounts
 from sandboxd.isolation.layers import Mask
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+pytestmark = pytest.mark.usefixtures("requires_root")
 
 
 def apart(work: Callable[[], str]) -> str:

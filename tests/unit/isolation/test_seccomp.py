@@ -207,7 +207,7 @@ def test_numbers_are_the_kernel_headers_own(machine: str) -> None:
 # -- by the kernel
 
 libc = ctypes.CDLL(None, use_errno=True)
-needs_filter = pytest.mark.skipif(seccomp.lack() is not None, reason=f"{seccomp.lack()}")
+needs_filter = pytest.mark.usefixtures("requires_filter")
 
 
 def called_for_real(kind: Filter | None, case: Case) -> int:

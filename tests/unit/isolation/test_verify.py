@@ -13,8 +13,7 @@ import pytest
 from sandboxd.isolation import linux, seccomp, verify
 
 UID = 1879048192 + 4242
-needs_filter = pytest.mark.skipif(seccomp.lack() is not None, reason=f"{seccomp.lack()}")
-pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root"), needs_filter]
+pytestmark = pytest.mark.usefixtures("requires_root", "requires_filter")
 
 
 def bounding() -> None:
