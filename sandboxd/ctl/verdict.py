@@ -12,6 +12,11 @@ from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.show import limit_value, number_of, printable, table
 
 Execution = Mapping[str, Any]
+# What the detail of a limit that is not held sharply begins with (docs/enforcement.md).
+_ADVISORY = "advisory:"
+_LOOSELY = "the supervisor as advice"
+_WORDS = {"kernel": "the kernel", "supervisor": "the supervisor", "none": "nobody"}
+_HOLDERS = ("the kernel", "the supervisor", _LOOSELY, "nobody")
 _OUTPUT = "SANDBOX_OUTPUT_LIMIT_EXCEEDED"
 # Which limit an error code is about.
 _LIMITS = {
@@ -94,19 +99,21 @@ def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[tupl
 
 
 def holders(limits: Mapping[str, Any], held: Mapping[str, Any]) -> str:
-    """Who holds the limits, those that the kernel does not hold by name."""
+    """Who holds most of the limits, and by name those that another one holds."""
     by: dict[str, list[str]] = {}
     for name, value in limits.items():
         if value is not None and name in held:
-            by.setdefault(held[name]["by"], []).append(name)
-    others = [
-        f"{', '.join(names)} by {'nobody' if who == 'none' else f'the {who}'}"
-        for who, names in by.items()
-        if who != "kernel"
-    ]
-    if not others:
-        return "limits held by the kernel"
-    return f"limits held by the kernel, but {'; '.join(others)}"
+            by.setdefault(_holder(held[name]), []).append(name)
+    # Of as many the better one: by its place among the holders.
+    first = max(by, key=lambda who: (len(by[who]), -_HOLDERS.index(who)))
+    others = [f"{', '.join(by[who])} by {who}" for who in _HOLDERS if who in by and who != first]
+    return f"limits held by {first}" + (f", but {'; '.join(others)}" if others else "")
+
+
+def _holder(held: Mapping[str, Any]) -> str:
+    if held["by"] == "supervisor" and held["detail"].startswith(_ADVISORY):
+        return _LOOSELY
+    return _WORDS[held["by"]]
 
 
 def _usage(usage: Mapping[str, Any]) -> str:

@@ -96,7 +96,7 @@ def test_a_running_daemon_is_used_and_named(daemon: Daemon) -> None:
     assert (ended.returncode, ended.stdout) == (7, b"out\n")
     said = ended.stderr.decode()
     assert said.startswith("error\nsandboxctl: exited with code 7\n")
-    for part in ("used: wall ", "\n  limits held by the kernel, but memory_bytes"):
+    for part in ("used: wall ", "\n  limits held by the supervisor, but "):
         assert part in said
     loud = ctl("run", "-v", "--memory", "256M", "--", "true", environment=named).stderr.decode()
     for part in ("memory_bytes", "256 MiB", "ENFORCED BY", "RLIMIT"):

@@ -142,12 +142,28 @@ def test_how_much_runs_while_a_host_drains(count: int, words: str) -> None:
         ({"memory_bytes": "supervisor", "pids": "kernel"},
          "limits held by the kernel, but memory_bytes by the supervisor"),
         ({"memory_bytes": "supervisor", "pids": "none"},
-         "limits held by the kernel, but memory_bytes by the supervisor; pids by nobody"),
+         "limits held by the supervisor, but pids by nobody"),
+        ({"memory_bytes": "supervisor", "cpus": "supervisor", "pids": "kernel"},
+         "limits held by the supervisor, but pids by the kernel"),
+        ({"memory_bytes": "supervisor", "cpus": "supervisor"}, "limits held by the supervisor"),
+        ({"memory_bytes": "none", "cpus": "none"}, "limits held by nobody"),
+        ({"memory_bytes": "none", "cpus": "none", "pids": "kernel"},
+         "limits held by nobody, but pids by the kernel"),
+        ({"memory_bytes": "advisory", "cpus": "supervisor", "timeout_seconds": "supervisor",
+          "pids": "kernel", "disk_bytes": "none"},
+         "limits held by the supervisor, but pids by the kernel; memory_bytes by the supervisor as"
+         " advice; disk_bytes by nobody"),
+        ({"memory_bytes": "advisory"}, "limits held by the supervisor as advice"),
     ],
 )  # fmt: skip
-def test_one_line_says_which_limits_the_kernel_does_not_hold(by: dict[str, str], line: str) -> None:
-    held = {name: {"by": who, "detail": "how"} for name, who in by.items()}
-    assert verdict.block(execution(enforcement=held), is_long=False)[-1] == line
+def test_one_line_says_who_holds_most_limits_and_which_another_holds(
+    by: dict[str, str], line: str
+) -> None:
+    ways = {"advisory": {"by": "supervisor", "detail": "advisory: by looks now and then"}}
+    held = {name: ways.get(who, {"by": who, "detail": "how"}) for name, who in by.items()}
+    limits = {**dict.fromkeys(by, 1), "cpu_seconds": None}
+    assert verdict.holders(limits, held) == line
+    assert "\n" not in line
 
 
 def test_nothing_is_said_of_limits_where_there_are_none() -> None:
