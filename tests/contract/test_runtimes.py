@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.contract.conftest import Create
 from tests.contract.test_memory import is_oom
-from tests.harness import Daemon
+from tests.harness import ROOT, Daemon
 
 WHERE = "/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin:/usr/lib/go/bin"
 HEAP_BOMB = """
@@ -98,6 +99,24 @@ def test_node_fetches_and_has_web_assembly(daemon: Daemon, half_gib: Any) -> Non
     assert (ran["status"], ran["stdout"]) == ("EXITED", "fetched 1048576\n"), ran
 
 
+LISTING = """
+import {networkInterfaces} from "node:os";
+import os from "node:os";
+console.log(networkInterfaces(), os.networkInterfaces());
+"""
+
+
+def test_node_starts_without_interfaces_as_the_manual_says(daemon: Daemon, half_gib: Any) -> None:
+    text = (ROOT / "docs/isolation.md").read_text()
+    [recipe] = re.findall(r"^export NODE_OPTIONS=.*?(?=^```)", text, re.DOTALL | re.MULTILINE)
+    write(daemon, half_gib, "list.mjs", LISTING)
+    command = f"{program('node')} list.mjs"
+    plain = daemon.execute(half_gib["id"], command, timeout_seconds=50)
+    assert "ERR_SYSTEM_ERROR" in plain["stderr"]
+    ran = daemon.execute(half_gib["id"], f"{recipe}\n{command}", timeout_seconds=50)
+    assert (ran["exit_code"], ran["stdout"]) == (0, "{} {}\n"), ran
+
+
 def test_a_node_bomb_does_not_end_well(daemon: Daemon, half_gib: Any) -> None:
     """It stops at its own heap limit or is killed at ours; buffers are outside of its heap."""
     node = program("node")
@@ -160,6 +179,7 @@ NEEDS = {
     "test_a_jvm_sizes_its_heap_by_the_sandbox": "java",
     "test_javac_says_nothing_of_its_own": "javac",
     "test_node_fetches_and_has_web_assembly": "node",
+    "test_node_starts_without_interfaces_as_the_manual_says": "node",
     "test_a_node_bomb_does_not_end_well": "node",
     "test_go_builds": "go",
     "test_rust_builds": "rustc",
