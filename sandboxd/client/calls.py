@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sandboxd.client import routes
 from sandboxd.client.blocking import BlockingWaits, blocking, finish, iterate
-from sandboxd.client.refusals import away
-from sandboxd.client.request import AWAY, NO_ROOM, Absence, Patience, Request
+from sandboxd.client.refusals import Silent, Unreadable, away
+from sandboxd.client.request import AWAY, NO_ROOM, Patience, Request
 from sandboxd.client.transport import Transport, Waits
 from sandboxd.errors import NotFound, SandboxdError
 
@@ -30,6 +30,7 @@ RUNNING = ("PENDING", "RUNNING")
 
 Answer = dict[str, Any]
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def socket_path(named: str | None = None) -> str:
@@ -106,15 +107,16 @@ class Flows:
         exception than a refusal, the sandbox, which `body` has to name, is released.
         """
         request = routes.run(body, None)
-        absence = Absence(request, RESTART_SECONDS)
+
+        def is_refused(exc: SandboxdError) -> bool:
+            # A host that is being drained refuses, and a daemon that stops only ends the wait.
+            is_final = isinstance(exc, Silent | Unreadable) or bool(exc.details.get("draining"))
+            return is_final or not (request.was_sent and request.has_key)
+
         try:
-            while True:
-                try:
-                    return await self.ask_patiently(request, capacity_seconds)
-                except AWAY as exc:
-                    absence.check(exc)
-                # A daemon that is not there yet tells nobody when it is.
-                await self.waits.sleep(RETRY_SECONDS)
+            return await self.over_restarts(
+                lambda: self.ask_patiently(request, capacity_seconds), is_refused
+            )
         except SandboxdError:
             raise
         except BaseException:
@@ -139,15 +141,29 @@ class Flows:
 
         Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
         """
+        try:
+            return await self.over_restarts(lambda: self.wait_execution(ref, execution_id))
+        except AWAY as exc:
+            raise away(exc, ref, execution_id) from exc
+
+    async def over_restarts(
+        self,
+        attempt: Callable[[], Coroutine[Any, Any, T]],
+        is_final: Callable[[SandboxdError], bool] = lambda _: False,
+    ) -> T:
+        """The result of `attempt`, which is made again while the daemon is away for a restart.
+
+        Raises an attempt's error (one of AWAY) that is_final, or RESTART_SECONDS after the first.
+        """
         give_up: float | None = None
         while True:
             try:
-                return await self.wait_execution(ref, execution_id)
+                return await attempt()
             except AWAY as exc:
                 now = time.monotonic()
                 give_up = now + RESTART_SECONDS if give_up is None else give_up
-                if now > give_up:
-                    raise away(exc, ref, execution_id) from exc
+                if now > give_up or is_final(exc):
+                    raise
             # A daemon that is not there yet tells nobody when it is.
             await self.waits.sleep(RETRY_SECONDS)
 

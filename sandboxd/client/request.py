@@ -30,6 +30,8 @@ _BUSY_PAUSE_SECONDS = 1.0
 _LEAST_PAUSE_SECONDS = 0.05
 # What another caller's end may make room for.
 NO_ROOM = (CapacityExceeded, QuotaExceeded)
+# What a restart of the daemon answers with, or does not.
+AWAY = (Draining, ConnectionLost, DaemonUnreachable)
 _RESTARTING = (errno.ENOENT, errno.ECONNREFUSED)
 
 
@@ -163,26 +165,3 @@ class Patience:
             raise error
         wanted = float(error.details.get(RETRY_AFTER, _BUSY_PAUSE_SECONDS))
         return min(max(wanted, _LEAST_PAUSE_SECONDS), left)
-
-
-class Absence:
-    """How long a caller sends one request again to a daemon that is away for a restart."""
-
-    def __init__(self, request: Request, seconds: float) -> None:
-        self._request = request
-        self._seconds = seconds
-        self._give_up: float | None = None
-
-    def check(self, error: SandboxdError) -> None:
-        """Raises `error` unless the next daemon may know the request by its key."""
-        now = time.monotonic()
-        self._give_up = now + self._seconds if self._give_up is None else self._give_up
-        # A host that is being drained refuses, and a daemon that stops only ends the wait.
-        is_refused = isinstance(error, Silent | Unreadable) or error.details.get("draining")
-        may_repeat = self._request.was_sent and self._request.has_key
-        if is_refused or not may_repeat or now > self._give_up:
-            raise error
-
-
-# What a restart of the daemon answers with, or does not.
-AWAY = (Draining, ConnectionLost, DaemonUnreachable)

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 
 from sandboxd.client import routes
 from sandboxd.client.blocking import iterate
-from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, Client, Flows
+from sandboxd.client.calls import Client, Flows
 from sandboxd.client.refusals import ConnectionLost, away
 from sandboxd.client.request import AWAY
 from sandboxd.client.transport import Exchange
@@ -44,18 +43,11 @@ async def flow(
     answers: dict[str, Exchange] = {}
 
     async def opened(stream: str) -> Exchange:
-        give_up = time.monotonic() + RESTART_SECONDS
-        request = routes.follow_output
-        while True:
-            try:
-                return await flows.transport.open(
-                    request(ref, execution_id, stream, places[stream])
-                )
-            except AWAY as exc:
-                if time.monotonic() > give_up:
-                    raise away(exc, ref, execution_id) from exc
-            # A daemon that is not there yet tells nobody when it is.
-            await flows.waits.sleep(RETRY_SECONDS)
+        request = routes.follow_output(ref, execution_id, stream, places[stream])
+        try:
+            return await flows.over_restarts(lambda: flows.transport.open(request))
+        except AWAY as exc:
+            raise away(exc, ref, execution_id) from exc
 
     try:
         for stream in streams:
