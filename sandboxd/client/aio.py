@@ -50,7 +50,7 @@ class LoopWaits:
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """See Waits. Gives way to other tasks even where something is readable already."""
+        """See Waits. Gives way to waiting tasks even where a connection is readable already."""
         loop, told = asyncio.get_running_loop(), asyncio.Event()
         ready: set[socket.socket] = set()
 
@@ -79,7 +79,7 @@ class LoopWaits:
 
     @asynccontextmanager
     async def made(self, pieces: Iterator[bytes], /) -> AsyncIterator[Iterator[bytes]]:
-        """See Waits. All of them are in a file without a name before the first is given."""
+        """See Waits. All pieces are in a file without a name before the first is given."""
         with tempfile.TemporaryFile() as spool:
             await asyncio.to_thread(spool.writelines, pieces)
             spool.seek(0)
@@ -88,7 +88,7 @@ class LoopWaits:
     async def taken(
         self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
     ) -> None:
-        """See Waits. All of them are in a file without a name before `work` begins."""
+        """See Waits. All pieces are in a file without a name before `work` begins."""
         with tempfile.TemporaryFile() as spool:
             async with aclosing(pieces):
                 async for piece in pieces:

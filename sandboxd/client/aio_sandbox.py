@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asyncio client: a sandbox as an object, with the methods of the blocking one."""
+"""The asyncio client: a sandbox as an object, with the methods of the blocking client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandboxd.client.sandbox import SandboxFlow
 class AsyncSandbox(SandboxFlow[AsyncHandle]):
     """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
 
-    As an async context manager it is released at the end, with all that runs in it. Methods raise
+    An async context manager, which releases the sandbox and ends all programs in it. Methods raise
     what the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
     "90s", cores 1.5 or "150%".
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flows without an event loop, for the blocking client.
 
-A flow is a coroutine that waits by nothing but its Waits (transport.py). With BlockingWaits each
-wait blocks the thread and never suspends the coroutine, so one `send` runs a flow to its end.
+A flow is a coroutine that waits only by Waits (transport.py). With BlockingWaits each wait blocks
+the thread and never suspends the coroutine, so a single `send` runs a flow to the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def iterate(flow: AsyncGenerator[T, None]) -> Iterator[T]:
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method that runs `method` of `self._flow`, with the name, signature and docstring of it."""
+    """A method that runs `method` of `self._flow`; name, signature and docstring are the same."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,7 +56,7 @@ def blocking(
 
 
 def finished(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """A function that runs the flow of `function`, with the name, signature and docstring of it."""
+    """A function that runs the flow of `function`; name, signature and docstring are the same."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,7 +66,7 @@ def finished(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 class Maker(Generic[P]):
-    """A class method that makes an object of its class from the flow object that `make` gives."""
+    """A class method that makes an object of the class from the flow object that `make` gives."""
 
     def __init__(self, make: Callable[P, Coroutine[Any, Any, Any]]) -> None:
         self._make = make
@@ -112,7 +112,7 @@ class BlockingWaits:
         return _Beside(work)
 
     async def called(self, returned: object, /) -> None:
-        """Nothing: a callback is done when it returns."""
+        """Nothing to wait for: a callback is done when the call returns."""
 
     def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
         """See Waits."""
@@ -126,7 +126,7 @@ class BlockingWaits:
 
 
 class _Beside:
-    """A flow in a thread of its own: a program that does not read its input holds up that alone."""
+    """A flow in a separate thread, which a program that does not read input may hold up."""
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
         # Most commands of sandboxctl start none.
@@ -143,7 +143,7 @@ class _Beside:
             self._error = exc
 
     def cancel(self) -> None:
-        """Nothing: a thread cannot be broken off, and ends with its execution."""
+        """Do nothing: a thread cannot be broken off, and ends with the execution."""
 
     def __await__(self) -> Generator[Any, None, None]:
         """See Background."""

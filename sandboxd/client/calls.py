@@ -22,9 +22,9 @@ SOCKET_VARIABLE = "SANDBOXD_SOCKET"
 # How long a restart of the daemon may take.
 RESTART_SECONDS = 60.0
 RETRY_SECONDS = 0.2
-# How often the sandbox of a run is looked for whose answer is no longer wanted.
+# The pauses between attempts to release the sandbox of a run that was left.
 RELEASE_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
-# How long a task that was cancelled may still take to kill its command.
+# How long a cancelled task may still take to kill the command.
 ABANDON_SECONDS = 5.0
 RUNNING = ("PENDING", "RUNNING")
 
@@ -46,13 +46,13 @@ class Flows:
         self.waits = waits
 
     async def ask(self, request: Request) -> Any:
-        """The answer's JSON; None where it has no body."""
+        """The answer's JSON; None for an empty body."""
         return await self.transport.ask(request)
 
     async def pages(
         self, key: str, page: Callable[[str | None], Request]
     ) -> AsyncGenerator[Answer, None]:
-        """All entries of a list. page: the request for a page, by the cursor before it."""
+        """All entries of a list. page: the request for a page, by the cursor of the page before."""
         cursor: str | None = None
         while True:
             answer = await self.ask(page(cursor))
@@ -77,17 +77,17 @@ class Flows:
     async def create_sandbox(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
     ) -> Answer:
-        """A new sandbox. capacity_seconds: how long to wait until there is room for it."""
+        """A new sandbox. capacity_seconds: how long to wait until there is room."""
         return await self.ask_patiently(routes.create_sandbox(body), capacity_seconds)
 
     async def start_execution(
         self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0,
         capacity_seconds: float | None = None,
     ) -> Answer:  # fmt: skip
-        """The execution, when it ended or after `wait_seconds`; then `finish_execution`.
+        """The execution, at the end or after `wait_seconds`; then `finish_execution`.
 
-        When this is left by another exception than a refusal, such as KeyboardInterrupt or
-        CancelledError, the execution is killed.
+        An exception that is no refusal, for example KeyboardInterrupt or CancelledError, kills the
+        execution.
         """
         return await self._start(routes.start_execution(ref, body, wait_seconds), capacity_seconds)
 
@@ -95,16 +95,16 @@ class Flows:
         self, body: Mapping[str, Any], *, wait_seconds: float | None = 0.0,
         capacity_seconds: float | None = None,
     ) -> Answer:  # fmt: skip
-        """The same in a new sandbox that lives as long as it; wait_seconds: None = to its end."""
+        """Start in a new sandbox, released with the execution; wait_seconds: None = to the end."""
         return await self._start(routes.run(body, wait_seconds), capacity_seconds)
 
     async def run_once(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
     ) -> Answer:
-        """The finished execution of a run, with the files that `body` has read after it.
+        """The finished execution of a run, with the files that `body` has read at the end.
 
-        It goes on when the daemon is restarted, and so does the wait. When this is left by another
-        exception than a refusal, the sandbox, which `body` has to name, is released.
+        Execution and wait go on when the daemon is restarted. An exception that is no refusal
+        releases the sandbox; `body` has to have a name for the sandbox.
         """
         request = routes.run(body, None)
 
@@ -129,7 +129,7 @@ class Flows:
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
     ) -> Answer:
-        """The finished execution, or after the timeout (None = never) as it is then."""
+        """The finished execution, or the state after the timeout (None = never)."""
         while True:
             wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
             answer: Answer = await self.ask(routes.wait_execution(ref, execution_id, wait))
@@ -137,7 +137,7 @@ class Flows:
                 return answer
 
     async def finish_execution(self, ref: str, execution_id: str) -> Answer:
-        """The finished execution. It goes on when the daemon is restarted, and so does the wait.
+        """The finished execution. Execution and wait go on when the daemon is restarted.
 
         Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
         """
@@ -151,7 +151,7 @@ class Flows:
         attempt: Callable[[], Coroutine[Any, Any, T]],
         is_final: Callable[[SandboxdError], bool] = lambda _: False,
     ) -> T:
-        """The result of `attempt`, which is made again while the daemon is away for a restart.
+        """The result of `attempt`, made again while the daemon is away for a restart.
 
         Raises an attempt's error (one of AWAY) that is_final, or RESTART_SECONDS after the first.
         """
@@ -164,11 +164,11 @@ class Flows:
                 give_up = now + RESTART_SECONDS if give_up is None else give_up
                 if now > give_up or is_final(exc):
                     raise
-            # A daemon that is not there yet tells nobody when it is.
+            # No event tells that the daemon is back.
             await self.waits.sleep(RETRY_SECONDS)
 
     async def all_output(self, execution: Answer, stream: str) -> bytes:
-        """Every byte of an execution's stream: what its answer carries, then the rest."""
+        """Every byte of an execution's stream: what the answer carries, then the rest."""
         inline = inline_output(execution, stream)
         if not execution[f"{stream}_inline_truncated"]:
             return inline
@@ -182,7 +182,7 @@ class Flows:
             try:
                 await self.ask(routes.release_sandbox(name))
             except NotFound:
-                # Nobody tells when a name comes to be.
+                # No event tells when a name comes to be.
                 await self.waits.sleep(pause)
             else:
                 return
@@ -197,7 +197,7 @@ class Flows:
             if request.was_sent and request.has_key:
                 with suppress(SandboxdError, OSError):
                     async with self.waits.limited(ABANDON_SECONDS):
-                        # By its key the answer is the first one's, and has the execution's id.
+                        # By the key the first answer comes again, with the execution's id.
                         made = await self.ask(request)
                         await self.ask(routes.kill_execution(made["sandbox_id"], made["id"], {}))
             raise
@@ -242,12 +242,12 @@ class Client:
     kill_execution = _asks(routes.kill_execution)
 
     def reach(self) -> None:
-        """Raises DaemonUnreachable where nobody listens; asks nothing."""
+        """Raises DaemonUnreachable where no daemon listens; sends no request."""
         finish(self._flow.transport.reach())
 
     @contextmanager
     def open(self, request: Request) -> Iterator[Iterator[bytes]]:
-        """The answer's body in pieces, as it comes."""
+        """The answer's body in pieces, on arrival."""
         with closing(finish(self._flow.transport.open(request))) as answer:
             yield iter(lambda: finish(answer.piece()), b"")
 
@@ -258,7 +258,7 @@ class Client:
         )
 
     def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[Answer]:
-        """Those of one sandbox, or all that the caller may see."""
+        """Executions of a sandbox, or all that the caller may see."""
         return iterate(
             self._flow.pages(
                 "executions", lambda cursor: routes.list_executions(ref, filters, cursor)
@@ -274,7 +274,7 @@ class Client:
 
 
 def ended(answer: Answer) -> Answer | None:
-    """The answer, if the execution ended and its output is in it, as it is in no list's."""
+    """The answer, if the execution has ended and the answer has the output, as no list's has."""
     return answer if answer["status"] not in RUNNING and "stdout" in answer else None
 
 

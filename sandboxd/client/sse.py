@@ -83,5 +83,5 @@ def follow_events(client: Client, request: Callable[[str], Request]) -> Iterator
             # Never reached at all: there is nothing to go on with.
             if time.monotonic() > give_up:
                 raise
-        # A daemon that is not there yet tells nobody when it is.
+        # No event tells that the daemon is back.
         time.sleep(RETRY_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of an execution as it comes, both streams at once, over restarts of the daemon."""
+"""The output of an execution on arrival, both streams at once, over restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def follow(
     streams: tuple[str, ...] = STREAMS,
     offsets: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
-    """Pieces of both streams as they come, to the end of the execution.
+    """Pieces of both streams on arrival, to the end of the execution.
 
     offsets: from which byte of each stream on; default: the first.
 

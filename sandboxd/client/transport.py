@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over a Unix socket, one connection for each, as flows of both clients."""
+"""Requests over a Unix socket, each on a new connection, as flows of both clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sandboxd.errors import InvalidRequest, QuotaExceeded, SandboxdError
 BUSY_SECONDS = 10.0
 BUSY_PAUSE_SECONDS = 0.02
 CHUNK_BYTES = 256 << 10
-# An error's body is small; the rest of a strange one is not waited for.
+# An error's body is small; the rest of a longer body is not waited for.
 MAX_REFUSAL_BYTES = 1 << 20
 
 
@@ -48,16 +48,16 @@ class Waits(Protocol):
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """The connections that have something to read or have ended: at least one."""
+        """The connections that have bytes to read or have ended: at least one."""
 
     def start(self, work: Coroutine[Any, Any, None], /) -> Background:
-        """Begin a flow that goes on beside its caller."""
+        """Begin a flow that goes on beside the caller."""
 
     async def called(self, returned: object, /) -> None:
         """Wait for what a callback of the client's user returned, where that can be waited for."""
 
     def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
-        """The pieces, which slow work on files makes: in no event loop's thread."""
+        """The pieces that slow work on files makes: in no event loop's thread."""
 
     async def taken(
         self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
@@ -66,17 +66,17 @@ class Waits(Protocol):
 
 
 class Background(Protocol):
-    """A flow that goes on beside its caller."""
+    """A flow that goes on beside the caller."""
 
     def cancel(self) -> object:
-        """Break it off, where flows can be."""
+        """Break the flow off, where flows can be."""
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait for its end; raises what ended it."""
+        """Wait for the end; raises what ended the flow."""
 
 
 class Exchange:
-    """One request and its answer; `close` ends the connection."""
+    """A request and the answer; `close` ends the connection."""
 
     def __init__(self, waits: Waits, connection: socket.socket, request: Request) -> None:
         self.connection = connection
@@ -136,7 +136,7 @@ class Exchange:
         except TimeoutError as exc:
             raise silent(seconds) from exc
         except OSError:
-            # It may have answered before it had read all, and then the answer says why.
+            # A daemon may answer before all was read, and then the answer says why.
             return
 
     async def _refused_body(self) -> bytes:
@@ -147,18 +147,18 @@ class Exchange:
 
 
 class Transport:
-    """Requests to the daemon on one socket."""
+    """Requests to the daemon on a socket."""
 
     def __init__(self, path: str, waits: Waits) -> None:
         self.path = path
         self.waits = waits
 
     async def reach(self) -> None:
-        """Raises DaemonUnreachable where nobody listens; asks nothing."""
+        """Raises DaemonUnreachable where no daemon listens; sends no request."""
         (await self._connect()).close()
 
     async def open(self, request: Request) -> Exchange:
-        """Send it; the caller closes the answer.
+        """Send the request; the caller closes the answer.
 
         Raises what the daemon refused with, DaemonUnreachable, ConnectionLost. What is idempotent
         is sent again when the connection broke before there was an answer.
@@ -174,11 +174,11 @@ class Transport:
             except (QuotaExceeded, InvalidRequest) as exc:
                 request.relax(exc)
                 continue
-            # A daemon that is not there yet tells nobody when it is.
+            # No event tells that the daemon is back.
             await self.waits.sleep(pause)
 
     async def ask(self, request: Request) -> Any:
-        """The answer's JSON; None where it has no body. Raises as `open` does."""
+        """The answer's JSON; None for an empty body. Raises as `open` does."""
         return decode(await self.read(request))
 
     async def read(self, request: Request) -> bytes:
@@ -189,7 +189,7 @@ class Transport:
             return answer.take()
 
     async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The answer's body as it comes. Raises as `open` does."""
+        """The answer's body in pieces, on arrival. Raises as `open` does."""
         with closing(await self.open(request)) as answer:
             while piece := await answer.piece():
                 yield piece
@@ -219,7 +219,7 @@ class Transport:
                 connection.close()
                 if exc.errno != errno.EAGAIN or time.monotonic() > give_up:
                     raise DaemonUnreachable(self.path, exc.errno or errno.ENAMETOOLONG) from exc
-                # The kernel tells nobody when there is room in a backlog.
+                # The kernel does not tell when there is room in a backlog.
                 await self.waits.sleep(BUSY_PAUSE_SECONDS)
             else:
                 return connection
@@ -233,7 +233,7 @@ class Transport:
 
 
 def decode(body: bytes) -> Any:
-    """An answer's JSON; None where it has no body. Raises ConnectionLost."""
+    """An answer's JSON; None for an empty body. Raises ConnectionLost."""
     try:
         return json.loads(body) if body else None
     except ValueError as exc:
