@@ -8,9 +8,12 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any
 
 from tests.harness import request
@@ -109,7 +112,77 @@ class Attack:
         for _ in itertools.count():
             self.ask("POST", "/v1/run", body)
 
+    # -- files
 
+    def deep_paths(self) -> None:
+        """Files in directories that are to be made, as deep as may be and far deeper."""
+        target = f"/v1/sandboxes/{self.ask('POST', '/v1/sandboxes', {}).json['id']}/files"
+
+        def write(worker: int) -> None:
+            while True:
+                for depth in (2000, 250):
+                    path = f"w{worker}/{'a/' * depth}f?parents=true"
+                    self.ask("PUT", f"{target}/{path}", b"x")
+                self.ask("DELETE", f"{target}/w{worker}")
+
+        self.together(16, write)
+
+    def deep_archives(self) -> None:
+        """Archives of directories that a program made far deeper than any path is long."""
+        body = {"argv": ["python3", "-c", DIG], "timeout_seconds": 60}
+        sandbox = self.ask("POST", "/v1/sandboxes", {}).json["id"]
+        ran = self.ask("POST", f"/v1/sandboxes/{sandbox}/executions", body).json
+        assert ran["exit_code"] == 0, ran
+
+        def pack(worker: int) -> None:
+            while True:
+                # An archive that goes too deep is broken off.
+                with suppress(HTTPException):
+                    self.ask("GET", f"/v1/sandboxes/{sandbox}/archive/w{worker % 4}")
+
+        self.together(16, pack)
+
+    def removals(self) -> None:
+        """Releases of sandboxes with many files, all at once."""
+        filled = threading.Barrier(FILLERS, action=say_ready)
+
+        def fill(_: int) -> None:
+            while True:
+                sandbox = self.ask("POST", "/v1/sandboxes", {"limits": {"cpus": 0.2}}).json["id"]
+                body = {"argv": ["python3", "-c", FILL], "timeout_seconds": 120}
+                ran = self.ask("POST", f"/v1/sandboxes/{sandbox}/executions", body).json
+                assert ran["exit_code"] == 0, ran
+                filled.wait()
+                self.ask("DELETE", f"/v1/sandboxes/{sandbox}")
+
+        self.together(FILLERS, fill, ready=False)
+
+    def together(self, count: int, work: Callable[[int], None], *, ready: bool = True) -> None:
+        """Do the same in so many threads, each with a number, for ever."""
+        with ThreadPoolExecutor(count) as pool:
+            futures = [pool.submit(work, number) for number in range(count)]
+            if ready:
+                say_ready()
+            # None ends but by an error.
+            for ended in as_completed(futures):
+                ended.result()
+
+
+FILLERS = 6
+DIG = """
+import os
+for worker in range(4):
+    os.mkdir(f"w{worker}")
+    os.chdir(f"w{worker}")
+    for _ in range(2000):
+        os.mkdir("a")
+        os.chdir("a")
+    os.chdir(os.environ["HOME"])
+"""
+FILL = """
+for number in range(30_000):
+    open(f"f{number}", "w").close()
+"""
 _SAID: list[bool] = []
 
 

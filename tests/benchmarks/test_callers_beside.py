@@ -25,8 +25,10 @@ ATTACKS = ("headers", "answers", "lists", "bodies", "payloads", "records")
 MOST_TIMES = 5.0
 MOST_BYTES = 160 * MIB
 READS, RUNS = 300, 40
+ATTACKS_ON_FILES = ("deep_paths", "deep_archives", "removals")
+WRITES, RELEASES = 200, 40
 # Below that one turn of a busy host's scheduler is all that is measured.
-LEAST_SECONDS = {"read": 0.010, "run": 0.050}
+LEAST_SECONDS = {"read": 0.010, "run": 0.050, "write": 0.010, "release": 0.050}
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +91,39 @@ def test_a_hostile_caller_hardly_slows_down_another(daemon: Daemon, name: str) -
     print(f"{name}: p99 alone {alone}, beside {beside}: {times}; {(after - before) / MIB:.0f} MiB")
     assert max(times.values()) <= MOST_TIMES
     assert after - before < MOST_BYTES
+
+
+def measured_files(who: CallerOf, sandbox: Any) -> dict[str, float]:
+    took: dict[str, list[float]] = {"write": [], "release": []}
+    for number in range(WRITES):
+        begun = time.monotonic()
+        answer = who.request("PUT", f"/v1/sandboxes/{sandbox['id']}/files/f", "x")
+        assert answer.status in {201, 204}
+        took["write"].append(time.monotonic() - begun)
+        if number % (WRITES // RELEASES) == 0:
+            begun = time.monotonic()
+            made = who.ok("POST", "/v1/sandboxes", {})
+            assert who.request("DELETE", f"/v1/sandboxes/{made['id']}").status == 204
+            took["release"].append(time.monotonic() - begun)
+    return {name: max(p99(each), LEAST_SECONDS[name]) for name, each in took.items()}
+
+
+def clear_away(daemon: Daemon) -> None:
+    """Release all that is there, however long that takes."""
+    for made in daemon.ok("GET", "/v1/sandboxes?limit=1000")["sandboxes"]:
+        while daemon.request("DELETE", f"/v1/sandboxes/{made['id']}").status != 204:
+            pass
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ATTACKS_ON_FILES)
+def test_a_hostile_tree_hardly_slows_down_another_caller(daemon: Daemon, name: str) -> None:
+    with caller(daemon, SECOND_UID) as modest:
+        sandbox = modest.ok("POST", "/v1/sandboxes", {})
+        alone = measured_files(modest, sandbox)
+        with attacked(daemon, name):
+            beside = measured_files(modest, sandbox)
+    clear_away(daemon)
+    times = {each: beside[each] / alone[each] for each in alone}
+    print(f"{name}: p99 alone {alone}, beside {beside}: {times}")
+    assert max(times.values()) <= MOST_TIMES
