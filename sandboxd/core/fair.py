@@ -21,18 +21,15 @@ _ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class FairSum:
-    """total: what callers other than root may have together. little: what each of them may have
-    beside whatever greedy ones do, where at most total / 2 / little callers have so much. most: of
-    one caller other than root."""
+    """total: what callers may have together. little: what each of them may have whatever greedy
+    ones do, where at most total / 2 / little callers have so much. most: of one caller."""
 
     total: int
     little: int
     most: int
 
-    def share(self, uid: int, others: int) -> int:
-        """The most that a caller may have while others than root and itself have so much."""
-        if uid == _ROOT:
-            return self.total
+    def share(self, others: int) -> int:
+        """The most that a caller may have while others have so much."""
         greedy = min(self.most, (self.total // 2 - others) // 2)
         return max(0, greedy, min(self.little, self.total - others))
 
@@ -56,8 +53,9 @@ class Holdings:
 
     def share(self, uid: int) -> int:
         """The most that a caller may have now."""
-        others = 0 if uid == _ROOT else self._of_callers - self._held[uid]
-        return self._sum.share(uid, others)
+        if uid == _ROOT:
+            return self._sum.total
+        return self._sum.share(self._of_callers - self._held[uid])
 
     def held(self, uid: int) -> int:
         """How much a caller has."""

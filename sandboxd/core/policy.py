@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
+from sandboxd.core.fair import FairSum
 from sandboxd.core.model import SANDBOX_LIMITS, EnforcedBy, Enforcement, LimitChanges, Limits
 from sandboxd.core.quantity import format_bytes
 from sandboxd.errors import (
@@ -29,6 +30,8 @@ _TASKS_KEPT_SHARE = 8
 _TASKS_KEPT_LEAST = 1024
 # kernel.pty.max less kernel.pty.reserve, as the kernel has them.
 DEFAULT_TERMINALS = 4096 - 1024
+# Executions with a terminal that a caller may have whatever others have.
+_LITTLE_TERMINALS = 4
 # The most terminals of one execution.
 MAX_TERMINALS = 64
 # Shares of pool / this / k, of at most MAX_TERMINALS each, are never more than the pool together:
@@ -154,6 +157,26 @@ class CallerQuota:
     pids: int | None = None
     record_bytes: int | None = None
 
+    @property
+    def records(self) -> FairSum | None:
+        """What the daemon keeps in memory for all owners but root: three may have all they may."""
+        if self.record_bytes is None:
+            return None
+        most = self.record_bytes
+        return FairSum(total=8 * most, little=most // 16, most=most)
+
+    def check_share(self, owner_uid: int, used: int, asked: int, others: int) -> None:
+        """Raise QuotaExceeded when so many more bytes of records do not fit beside others'."""
+        if self.records is None or used + asked <= self.records.share(others):
+            return
+        raise QuotaExceeded(
+            f"cannot keep more {_QUOTA_NAMES['record_bytes']} for uid {owner_uid}: "
+            f"{format_bytes(used)} are kept, its share beside what others have",
+            hint="release a sandbox or wait for an execution to end",
+            details={"quota": "record_bytes", "maximum": self.records.most, "used": used,
+                     "asked": asked},
+        )  # fmt: skip
+
     def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
         """Raise QuotaExceeded when `asked` more of a field of this do not fit."""
         bound = getattr(self, what)
@@ -231,18 +254,19 @@ class TerminalBudget:
         """Raise QuotaExceeded or CapacityExceeded where so many executions have a terminal that
         there is none for another."""
         kept = self.total // 4
-        if of_caller >= max(1, kept // 2):
-            raise QuotaExceeded(
-                f"cannot give uid {owner_uid} another terminal: {of_caller} of its executions have "
-                "one",
-                hint="wait for one to end, or run without tty",
-                details={"quota": "terminals", "maximum": max(1, kept // 2), "used": of_caller},
-            )
         if of_all >= kept:
             raise CapacityExceeded(
-                f"cannot give an execution a terminal: {of_all} have one, as many as may have",
+                f"cannot give an execution a terminal: {kept} have one, as many as may have",
                 hint="wait for one to end, run without tty, or raise kernel.pty.max",
                 details={"terminals_total": kept},
+            )
+        fair = FairSum(kept, _LITTLE_TERMINALS, max(_LITTLE_TERMINALS, kept // 4))
+        if of_caller >= fair.share(of_all - of_caller):
+            raise QuotaExceeded(
+                f"cannot give uid {owner_uid} another terminal: {of_caller} of its executions have "
+                "one, its share beside what others have",
+                hint="wait for one to end, or run without tty",
+                details={"quota": "terminals", "maximum": fair.most, "used": of_caller},
             )
 
 

@@ -271,6 +271,17 @@ class Registry:
         for what, more in asked.items():
             if more > 0:
                 self.quota.check(owner_uid=owner_uid, what=what, used=used[what], asked=more)
+        records, wanted = self.quota.records, used["record_bytes"] + record_bytes
+        if records is not None and record_bytes > 0 and owner_uid != 0 and wanted > records.little:
+            others = self._records_of_others(owner_uid)
+            self.quota.check_share(owner_uid, wanted - record_bytes, record_bytes, others)
+
+    def _records_of_others(self, owner_uid: int) -> int:
+        """What is kept for all owners but this one and root."""
+        lives = (live for live in self._sandboxes.values() if not live.is_over)
+        kept = [(live.sandbox.owner_uid, live.record_bytes) for live in lives]
+        kept += [(one.owner_uid, one.record_bytes) for one in self._reservations]
+        return sum(size for uid, size in kept if uid not in (0, owner_uid))
 
     def terminals_for(self, owner_uid: int, *, has_tty: bool) -> int:
         """How many an execution may open that is among those starting; at least its own where it

@@ -103,10 +103,15 @@ def test_a_few_executions_may_open_many_terminals() -> None:
 
 def test_terminals_are_refused_by_caller_before_there_is_none_for_others() -> None:
     budget = TerminalBudget(3072)
-    budget.check(owner_uid=7, of_caller=335, of_all=335)
+    budget.check(owner_uid=7, of_caller=167, of_all=167)
     with pytest.raises(QuotaExceeded, match="another terminal"):
-        budget.check(owner_uid=7, of_caller=336, of_all=336)
-    budget.check(owner_uid=8, of_caller=0, of_all=336)
+        budget.check(owner_uid=7, of_caller=168, of_all=168)
+    # Others leave half of what is left, and a few in any case.
+    budget.check(owner_uid=8, of_caller=83, of_all=168 + 83)
+    with pytest.raises(QuotaExceeded, match="84 of its executions"):
+        budget.check(owner_uid=8, of_caller=84, of_all=168 + 84)
+    for of_all in range(336, 672):
+        budget.check(owner_uid=9, of_caller=3, of_all=of_all)
     with pytest.raises(CapacityExceeded):
         budget.check(owner_uid=9, of_caller=0, of_all=672)
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxd.core.model import Caller, Command, LimitChanges, Sandbox
-from sandboxd.core.policy import CallerQuota
+from sandboxd.core.policy import MIN_MEMORY_BYTES, CallerQuota
 from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.retention import excess, sandbox_bytes
@@ -136,6 +137,30 @@ async def test_what_an_owners_records_hold_in_memory_is_bounded() -> None:
         for caller in (GREEDY, MODEST):
             for each in engine.list_sandboxes(caller):
                 await engine.release_sandbox(caller, each.id)
+
+
+async def test_owners_with_large_records_leave_room_for_the_next() -> None:
+    engine, context = make_engine(World())
+    context.registry.quota = CallerQuota(record_bytes=16_000)
+    least = LimitChanges(memory_bytes=MIN_MEMORY_BYTES)
+    large = SandboxRequest(limits=least, env={"A": "a" * 3_999})
+    counts = []
+    async with context.tasks:
+        for uid in range(2000, 2008):
+            owner = Caller(uid, uid, 1, is_admin=False)
+            made = 0
+            with suppress(QuotaExceeded):
+                while True:
+                    await engine.create_sandbox(owner, large)
+                    made += 1
+            counts.append(made)
+        # Four at most of one, and then half of what is left of half of the sum.
+        assert counts == [4, 4, 4, 2, 1, 0, 0, 0]
+        little = SandboxRequest(limits=least, env={"A": "a" * 999})
+        await engine.create_sandbox(MODEST, little)
+        await engine.create_sandbox(Caller(0, 0, 1, is_admin=True), large)
+        for live in context.registry:
+            await engine.release_sandbox(Caller(0, 0, 1, is_admin=True), live.sandbox.id)
 
 
 async def test_records_that_make_room_meanwhile_are_gone_once(
