@@ -1,29 +1,25 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write the man pages of the daemon: sandboxd(8), sandboxd.toml(5), sandboxd-api(7).
-
-usage: manual.py DIRECTORY, which stands for /usr/share; needs to import sandboxd.
+"""The man pages of the daemon: sandboxd(8), sandboxd.toml(5), sandboxd-api(7).
 
 Options come from the daemon's parser, routes from the API's table, and settings from the commented
-file that an installed host has (sandboxd.toml beside this); tests hold that one to config.py.
+file that an installed host has (packaging/sandboxd.toml); tests hold that one to config.py.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from reference.describe import of_parser
+from reference.roff import literal, page, paragraphs, terms, text
 from sandboxd import errors
 from sandboxd.api.responses import status_of
 from sandboxd.api.routes import Access, AnyRoute
 from sandboxd.api.table import ROUTES
-from sandboxd.ctl.reference.describe import of_parser
-from sandboxd.ctl.reference.roff import literal, page, paragraphs, terms, text
 from sandboxd.daemon import config
 
-SETTINGS = Path(__file__).with_name("sandboxd.toml")
+SETTINGS = Path(__file__).parents[1] / "sandboxd.toml"
 _HEADING = "## "
 
 
@@ -157,19 +153,3 @@ def _errors() -> Iterator[tuple[str, str]]:
         codes.setdefault(error.code, set()).add(status_of(error))
     for code, statuses in sorted(codes.items()):
         yield code, f"HTTP {', '.join(map(str, sorted(statuses)))}"
-
-
-def main(arguments: list[str]) -> int:
-    """Write them; returns the exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    for name, content in pages().items():
-        path = Path(arguments[0], name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from reference.describe import Command, Option
+from reference.roff import page, terms, text
 from sandboxd.ctl import exits
-from sandboxd.ctl.reference.describe import Command, Option
-from sandboxd.ctl.reference.roff import page, terms, text
 
 _EXITS = (
     ("0 and others", "the exit code of the program, where it ran to an end"),

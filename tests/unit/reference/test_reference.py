@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from reference.__main__ import files
+from reference.describe import describe
 
 from sandboxd.ctl.main import COMMANDS
-from sandboxd.ctl.reference.__main__ import files
-from sandboxd.ctl.reference.describe import describe
 from tests.conftest import unmet
 
 SCRIPTS = {
@@ -93,7 +93,8 @@ def test_groff_has_nothing_to_say() -> None:
 
 def test_they_are_written_below_a_directory(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sandboxd.ctl.reference", str(tmp_path)],
+        [sys.executable, "-m", "reference", str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": ".:packaging"},
         cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True,
     )  # fmt: skip
     found = {

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 -m sandboxd.ctl.reference DIRECTORY: write man pages and completion below it."""
+"""Write man pages and completion: PYTHONPATH=.:packaging python3 -m reference DIRECTORY."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from sandboxd.ctl.reference import completion, man
-from sandboxd.ctl.reference.describe import describe
+from reference import completion, man, manual
+from reference.describe import describe
 
 
 def files() -> dict[str, str]:
@@ -15,6 +15,7 @@ def files() -> dict[str, str]:
     commands = describe()
     return {
         **{f"man/man1/{name}": text for name, text in man.pages(commands).items()},
+        **manual.pages(),
         "bash-completion/completions/sandboxctl": completion.bash(commands),
         "zsh/vendor-completions/_sandboxctl": completion.zsh(commands),
         "fish/vendor_completions.d/sandboxctl.fish": completion.fish(commands),

@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import manual
 import pytest
+from reference import manual
 
 from sandboxd.api.table import ROUTES
 from sandboxd.daemon import config
@@ -77,9 +77,3 @@ def test_groff_takes_the_pages(name: str) -> None:
     page = manual.pages()[name]
     done = subprocess.run(command, input=page, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-
-
-def test_the_manual_is_written_below_a_directory(tmp_path: Path) -> None:
-    assert manual.main([str(tmp_path)]) == 0
-    assert (tmp_path / "man/man8/sandboxd.8").read_text().startswith('.TH "SANDBOXD" "8"')
-    assert manual.main([]) == 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from sandboxd.ctl.reference.describe import Command
+from reference.describe import Command
 
 _SANDBOXES = "sandboxctl ls --ids 2>/dev/null"
 

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Man pages and shell completion, made from the parsers that sandboxctl itself uses."""
