@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandboxd.client.results import Output as Output
     from sandboxd.client.results import ReadFile as ReadFile
     from sandboxd.client.results import Result as Result
+    from sandboxd.client.results import TimedOutput as TimedOutput
     from sandboxd.client.sandbox import Sandbox as Sandbox
     from sandboxd.errors import SandboxdError as SandboxdError
 
@@ -38,6 +39,7 @@ _HOME = {
     "Sandbox": "sandboxd.client.sandbox",
     "SandboxdError": "sandboxd.errors",
     "ServerTooOld": "sandboxd.client.refusals",
+    "TimedOutput": "sandboxd.client.results",
 }
 __all__ = sorted(_HOME)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
+from datetime import datetime
 from typing import Any
 
-from sandboxd.client import bodies, routes, tail
+from sandboxd.client import bodies, routes, tail, timed
 from sandboxd.client.blocking import blocking, iterate
 from sandboxd.client.calls import ABANDON_SECONDS, RUNNING, Answer, Flows, ended
-from sandboxd.client.results import Decoder, Output, Result
+from sandboxd.client.results import Decoder, Output, Result, TimedOutput
 from sandboxd.client.transport import Background
 from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
 
@@ -55,6 +56,14 @@ class AsyncHandle:
         async with aclosing(tail.flow(self._client, self.sandbox_id, self.id)) as pieces:
             async for stream, data in pieces:
                 yield decoder.output(stream, data)
+
+    def output(self, since: datetime | None = None) -> AsyncGenerator[TimedOutput, None]:
+        """What it prints and when each piece came, as it comes; ends when the execution does.
+
+        since: only what came then or later. Goes on where it was when the connection breaks.
+        Raises OutputTimesUnknown where times were not kept.
+        """
+        return timed.flow(self._client, self.sandbox_id, self.id, since=since)
 
     async def status(self) -> str:
         """RUNNING, or how it ended."""
@@ -138,6 +147,14 @@ class Handle:
         Goes on where it was when the connection breaks. Each iteration begins anew.
         """
         return iterate(self._flow.__aiter__())
+
+    def output(self, since: datetime | None = None) -> Iterator[TimedOutput]:
+        """What it prints and when each piece came, as it comes; ends when the execution does.
+
+        since: only what came then or later. Goes on where it was when the connection breaks.
+        Raises OutputTimesUnknown where times were not kept.
+        """
+        return iterate(self._flow.output(since))
 
     status = blocking(AsyncHandle.status)
     info = blocking(AsyncHandle.info)

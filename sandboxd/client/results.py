@@ -25,6 +25,15 @@ class Output(NamedTuple):
     data: bytes
 
 
+class TimedOutput(NamedTuple):
+    """The same, with the time in UTC at which it came; None where nobody knows."""
+
+    stream: str
+    text: str
+    data: bytes
+    at: datetime | None
+
+
 # What a repr shows of each stream.
 _SHOWN_CHARACTERS = 40
 

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandboxd.client.http import quote
 from sandboxd.client.request import TIMEOUT_SECONDS, Request
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 Body = Mapping[str, Any]
 PAGE = 1000
@@ -151,6 +154,18 @@ def follow_output(ref: str, execution_id: str, stream: str, offset: int) -> Requ
         "GET", f"{execution_path(ref, execution_id)}/output", timeout_seconds=None,
         query={"stream": stream, "offset": offset, "follow": "true"},
     )  # fmt: skip
+
+
+def timed_output(
+    ref: str, execution_id: str, last_id: str, *, since: datetime | None, follow: bool
+) -> Request:
+    """What was printed after an id, and since a moment, with its times, as Server-Sent Events."""
+    query = {"timestamps": "true", "follow": "true" if follow else "false"}
+    if since is not None:
+        query["since"] = since.isoformat()
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": last_id}
+    path = f"{execution_path(ref, execution_id)}/events"
+    return Request("GET", path, query=query, headers=headers)
 
 
 def host_events(last_id: str) -> Request:
