@@ -19,8 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="released ones, too")
     parser.add_argument(
-        "--state", choices=("ready", "suspended", "releasing", *_GONE), help="only those in it"
-    )
+        "--state", action="append", choices=("ready", "suspended", "releasing", *_GONE),
+        help="only those in it; may be given again for more",
+    )  # fmt: skip
     parser.add_argument("--name", help="only those of this name")
     limits.add_metadata(parser, "only those that have it")
     parser.add_argument("--ids", action="store_true", help="only ids, one a line")
@@ -46,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _filters(arguments: argparse.Namespace) -> dict[str, object]:
-    state = arguments.state or (None if arguments.all else LIVE)
+    state = ",".join(arguments.state or ()) or (None if arguments.all else LIVE)
     asked = {"state": state, "name": arguments.name}
     asked |= {f"metadata.{key}": value for key, value in arguments.metadata}
     return {name: value for name, value in asked.items() if value is not None}

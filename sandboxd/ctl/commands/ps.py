@@ -18,7 +18,10 @@ HEADER = ("SANDBOX", "ID", "STATUS", "EXIT", "AGE", "WALL", "COMMAND")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="ended ones, too")
-    parser.add_argument("--status", metavar="STATUS", help="only those of it, such as OOM_KILLED")
+    parser.add_argument(
+        "--status", action="append", metavar="STATUS",
+        help="only those of it, such as OOM_KILLED; may be given again for more",
+    )  # fmt: skip
     parser.add_argument("--name", help="only those in the sandbox of this name")
     add_metadata(parser, "only those in sandboxes that have it")
     add_output_format(parser)
@@ -31,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.name:
         filters["name"] = arguments.name
     if arguments.status:
-        filters["status"] = arguments.status.upper()
+        filters["status"] = ",".join(arguments.status).upper()
     elif not arguments.all:
         filters["status"] = ",".join(RUNNING)
     client = connect(arguments)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A time before each line of a stream."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+UNKNOWN = "-"
+
+
+class Stamped:
+    """One stream, in pieces that may end within a line."""
+
+    def __init__(self) -> None:
+        self._is_within_line = False
+
+    def lines(self, data: bytes, at: datetime | None) -> bytes:
+        """The next piece, which came at that time (None = nobody knows), with `at` before each line
+        that begins in it."""
+        if not data:
+            return b""
+        begin = f"{UNKNOWN if at is None else _utc(at)} ".encode()
+        last_line_end = data[len(data.removesuffix(b"\n")) :]
+        text = data.removesuffix(b"\n").replace(b"\n", b"\n" + begin) + last_line_end
+        if not self._is_within_line:
+            text = begin + text
+        self._is_within_line = not last_line_end
+        return text
+
+
+def _utc(at: datetime) -> str:
+    """As docs/api.md has times, with as many digits as are known."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
