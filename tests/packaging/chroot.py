@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A minimal Debian root that reaches package registries exactly as this host does."""
+"""A minimal root of Debian or Ubuntu that reaches package registries exactly as this host does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,9 @@ NOT_COPIED = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build"
 NETWORK_VARIABLES = re.compile(r"PIP_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|.*_proxy", re.IGNORECASE)
 # The same from files: name resolution and pip's settings.
 NETWORK_FILES = ("etc/hosts", "etc/resolv.conf", "etc/pip.conf")
+# Suite of Ubuntu -> package of Debian that has the keys of its archive.
+KEYRINGS = {"noble": "ubuntu-keyring"}
+KEYRINGS_FROM = "trixie"
 LOCAL_CERTIFICATES = "usr/local/share/ca-certificates"
 # Mounts live and end in a namespace of their own; sh stays PID 1 there and reaps. The root is the
 # namespace's own, as every host's is: below a mere chroot(2) none can be built for a sandbox.
@@ -41,9 +45,15 @@ class Chroot:
 
     @classmethod
     def build(cls, suite: str, path: Path) -> Chroot:
-        """Make a root of Debian `suite` with python3, ca-certificates and the checkout, no more."""
-        packages = "--include=python3,ca-certificates"
-        _checked(["mmdebstrap", "--quiet", "--variant=minbase", packages, suite, str(path)])
+        """Make a root of `suite` with python3, ca-certificates and the checkout, no more."""
+        options = ["--variant=minbase", "--include=python3,ca-certificates"]
+        with tempfile.TemporaryDirectory() as scratch:
+            # apt checks signatures as a user of its own.
+            os.chmod(scratch, 0o755)  # noqa: S103
+            if suite in KEYRINGS:
+                options.append(f"--keyring={_keyring(KEYRINGS[suite], Path(scratch, 'keyring'))}")
+                options.append("--components=main,universe")
+            _checked(["mmdebstrap", "--quiet", *options, suite, str(path)])
         root = cls(path)
         root._take_over_network()
         shutil.copytree(
@@ -84,6 +94,13 @@ class Chroot:
             text=True,
             timeout=seconds,
         )
+
+
+def _keyring(package: str, tree: Path) -> Path:
+    """Unpack `package` below `tree`; return the directory of its keys."""
+    extract = ["mmdebstrap", "--quiet", "--mode=root", "--variant=extract", "--format=directory"]
+    _checked([*extract, f"--include={package}", KEYRINGS_FROM, str(tree)])
+    return tree / "usr/share/keyrings"
 
 
 def _checked(command: list[str]) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's two commands in Debian roots that have python3, ca-certificates and no more."""
+"""The README's two commands in roots of each release that have python3, ca-certificates and no
+more."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Expected(NamedTuple):
     uses_venv: bool
 
 
-DEBIANS = {
+RELEASES = {
     "debian12": Expected(
         "bookworm",
         ("installing Debian packages with apt-get: python3-venv", "making a private venv"),
@@ -38,6 +39,11 @@ DEBIANS = {
         ("installing Debian packages with apt-get: python3-aiohttp python3-dbus-fast",),
         uses_venv=False,
     ),
+    "ubuntu2404": Expected(
+        "noble",
+        ("installing Debian packages with apt-get: python3-venv", "making a private venv"),
+        uses_venv=True,
+    ),
 }
 
 
@@ -46,14 +52,14 @@ class Minimal(NamedTuple):
     expected: Expected
 
 
-@pytest.fixture(scope="module", params=DEBIANS)
+@pytest.fixture(scope="module", params=RELEASES)
 def minimal(
     request: pytest.FixtureRequest, requires_root: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Minimal]:
     for program in ("mmdebstrap", "unshare", "setpriv"):
         if shutil.which(program) is None:
             unmet(f"{program} (apt-get install mmdebstrap util-linux)")
-    expected = DEBIANS[request.param]
+    expected = RELEASES[request.param]
     path = tmp_path_factory.mktemp("roots") / expected.suite
     path.mkdir()
     yield Minimal(Chroot.build(expected.suite, path), expected)
