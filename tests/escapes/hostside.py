@@ -145,7 +145,7 @@ def host_facts() -> dict[str, Any]:
         "has_kmsg": os.path.exists("/dev/kmsg"),
         "has_hotplug": os.path.exists("/sys/devices/system/cpu/cpu1/online"),
         "has_machine_id": os.path.exists("/etc/machine-id"),
-        "has_old_passwd": os.path.exists("/etc/passwd-"),
+        "has_old_passwd": _is_readable_by_all("/etc/passwd-"),
         "has_mqueue": os.path.ismount("/dev/mqueue"),
         "has_resource": bool(capabilities >> _CAP_SYS_RESOURCE & 1),
         "has_run_lock": _is_open_to_all("/run/lock"),
@@ -169,6 +169,10 @@ def _huge_page() -> int:
     if int(facts.get("HugePages_Free", "0")) == 0:
         return 0
     return int(facts["Hugepagesize"].split()[0]) << 10
+
+
+def _is_readable_by_all(path: str) -> bool:
+    return os.path.exists(path) and bool(os.stat(path).st_mode & 0o004)
 
 
 def _is_open_to_all(path: str) -> bool:
