@@ -35,11 +35,16 @@ async def execution_reply(
     files: Sequence[ReadFile] | None = None,
 ) -> Reply:
     """The answer about `execution` as it is now, and files that were read after it."""
-    sizes = [min(one.size_bytes, INLINE_BYTES) for one in (execution.stdout, execution.stderr)]
-    sizes += [len(file.data) for file in files or ()]
-    await call.share.hold(_FACTOR * sum(sizes) + execution_bytes(execution))
-    stdout = await _inline(call, execution, "stdout")
-    stderr = await _inline(call, execution, "stderr")
+    while True:
+        was_finished = execution.is_finished
+        sizes = [min(one.size_bytes, INLINE_BYTES) for one in (execution.stdout, execution.stderr)]
+        sizes += [len(file.data) for file in files or ()]
+        await call.share.hold(_FACTOR * sum(sizes) + execution_bytes(execution))
+        stdout = await _inline(call, execution, "stdout")
+        stderr = await _inline(call, execution, "stderr")
+        # What ended meanwhile may have printed more: the answer about an end has all of it.
+        if was_finished or not execution.is_finished:
+            break
     answer = ExecutionAnswer.of(execution, stdout, stderr)
     streams: dict[str, str | None] = {
         "stdout": stdout.text,
