@@ -46,7 +46,8 @@ class Chroot:
     @classmethod
     def build(cls, suite: str, path: Path) -> Chroot:
         """Make a root of `suite` with python3, ca-certificates and the checkout, no more."""
-        options = ["--variant=minbase", "--include=python3,ca-certificates"]
+        # Of Ubuntu's archive apt is not among the required ones.
+        options = ["--variant=minbase", "--include=apt,python3,ca-certificates"]
         with tempfile.TemporaryDirectory() as scratch:
             # apt checks signatures as a user of its own.
             os.chmod(scratch, 0o755)  # noqa: S103
