@@ -272,8 +272,9 @@ def require_venv_module() -> None:
 
 
 def lacking(programs: dict[str, str]) -> list[str]:
-    """Return the packages of the programs that are not there."""
-    return [package for program, package in programs.items() if not shutil.which(program)]
+    """Return the packages of the programs that are not there, each once."""
+    missing = [package for program, package in programs.items() if not shutil.which(program)]
+    return list(dict.fromkeys(missing))
 
 
 def find_run_programs() -> None:
