@@ -19,10 +19,11 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import Any
 
 from sandboxd.client import file_routes
+from sandboxd.client.transport import Waits
 
 
-class LoopWaits:
-    """Each wait suspends the task. See Waits."""
+class LoopWaits(Waits):
+    """Each wait suspends the task."""
 
     def __init__(self) -> None:
         """Raises RuntimeError outside asyncio."""
@@ -35,22 +36,19 @@ class LoopWaits:
             ) from exc
 
     def limited(self, seconds: float, /) -> AbstractAsyncContextManager[object]:
-        """See Waits."""
         return asyncio.timeout(seconds)
 
     async def sleep(self, seconds: float, /) -> None:
-        """See Waits."""
         await asyncio.sleep(seconds)
 
     async def send(self, connection: socket.socket, data: bytes, seconds: float | None, /) -> None:
-        """See Waits."""
         async with asyncio.timeout(seconds):
             await asyncio.get_running_loop().sock_sendall(connection, data)
 
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """See Waits. Gives way to waiting tasks even where a connection is readable already."""
+        """Give way to waiting tasks even where a connection is readable already."""
         loop, told = asyncio.get_running_loop(), asyncio.Event()
         ready: set[socket.socket] = set()
 
@@ -69,17 +67,15 @@ class LoopWaits:
         return ready
 
     def start(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]:
-        """See Waits."""
         return asyncio.create_task(work)
 
     async def called(self, returned: object, /) -> None:
-        """See Waits."""
         if inspect.isawaitable(returned):
             await returned
 
     @asynccontextmanager
     async def made(self, pieces: Iterator[bytes], /) -> AsyncIterator[Iterator[bytes]]:
-        """See Waits. All pieces are in a file without a name before the first is given."""
+        """All pieces are in a file without a name before the first is given."""
         with tempfile.TemporaryFile() as spool:
             await asyncio.to_thread(spool.writelines, pieces)
             spool.seek(0)
@@ -88,7 +84,7 @@ class LoopWaits:
     async def taken(
         self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
     ) -> None:
-        """See Waits. All pieces are in a file without a name before `work` begins."""
+        """All pieces are in a file without a name before `work` begins."""
         with tempfile.TemporaryFile() as spool:
             async with aclosing(pieces):
                 async for piece in pieces:

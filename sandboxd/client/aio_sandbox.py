@@ -14,7 +14,7 @@ from sandboxd.client.sandbox import SandboxFlow
 class AsyncSandbox(SandboxFlow[AsyncHandle]):
     """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
 
-    An async context manager, which releases the sandbox and ends all programs in it. Methods raise
+    An async context manager, which releases the sandbox and ends all programs inside. Methods raise
     what the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
     "90s", cores 1.5 or "150%".
     """

@@ -15,6 +15,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from sandboxd.client.transport import Waits
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -79,26 +81,23 @@ class Maker(Generic[P]):
         return call
 
 
-class BlockingWaits:
-    """Each wait blocks the calling thread. See Waits."""
+class BlockingWaits(Waits):
+    """Each wait blocks the calling thread."""
 
     def limited(self, _seconds: float, /) -> AbstractAsyncContextManager[object]:
         """No limit: a thread cannot be broken off."""
         return nullcontext()
 
     async def sleep(self, seconds: float, /) -> None:
-        """See Waits."""
         time.sleep(seconds)  # noqa: ASYNC251 - no event loop is there to be held up
 
     async def send(self, connection: socket.socket, data: bytes, seconds: float | None, /) -> None:
-        """See Waits."""
         connection.settimeout(seconds)
         connection.sendall(data)
 
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """See Waits."""
         poll = select.poll()
         for connection in connections:
             poll.register(connection, select.POLLIN)
@@ -108,20 +107,17 @@ class BlockingWaits:
         return [one for one in connections if one.fileno() in ready]
 
     def start(self, work: Coroutine[Any, Any, None], /) -> _Beside:
-        """See Waits."""
         return _Beside(work)
 
     async def called(self, returned: object, /) -> None:
         """Nothing to wait for: a callback is done when the call returns."""
 
     def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
-        """See Waits."""
         return nullcontext(pieces)
 
     async def taken(
         self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
     ) -> None:
-        """See Waits."""
         work(iterate(pieces))
 
 

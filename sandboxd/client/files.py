@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a sandbox. Paths are relative to its home, or absolute as its programs have them."""
+"""Files of a sandbox. Paths are relative to the home, or absolute as programs inside have them."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ class AsyncFiles:
     async def read(self, path: str, *, encoding: None) -> bytes: ...
 
     async def read(self, path: str, *, encoding: str | None = "utf-8") -> str | bytes:
-        """The whole file as text, or with encoding=None its bytes."""
+        """The whole file as text, or with encoding=None as bytes."""
         data = await self._client.transport.read(file_routes.read(self._sandbox_id, path))
         return data if encoding is None else data.decode(encoding)
 
     def stream(self, path: str) -> AsyncGenerator[bytes, None]:
-        """The file's bytes in pieces, for one that need not fit into memory."""
+        """The file's bytes in pieces, for a file that need not fit into memory."""
         return self._client.transport.stream(file_routes.read(self._sandbox_id, path))
 
     async def write(self, path: str, data: file_routes.Data, *, mode: int | None = None) -> None:
-        """Make or replace the file, whole or not at all; directories above it are made.
+        """Make or replace the file, whole or not at all; missing directories above are made.
 
         data: text, bytes, or pieces of bytes that need not fit into memory. mode: permission
-        bits; without it those of the file that is replaced, else 0644.
+        bits; default: the replaced file's, else 0644.
         """
         await self._client.ask(file_routes.write(self._sandbox_id, path, data, mode=mode))
 
     async def stat(self, path: str) -> Entry:
-        """What is at the path, its size, mode and time among it; links are followed."""
+        """Type, size, mode and time of what is at the path; links are followed."""
         request = file_routes.list_directory(self._sandbox_id, path, 0)
         return Entry.of((await self._client.ask(request))["entries"][0])
 
     async def upload(self, source: str | os.PathLike[str], target: str) -> builtins.list[str]:
-        """Copy a file or a directory and all in it from this host to the path `target`, with modes,
-        times and links; returns what was left out, with why.
+        """Copy a file or a whole directory from this host to the path `target`, with modes, times
+        and links; returns what was left out, with why.
 
         A directory at `target` is filled, a file there is replaced.
         """
         skipped, path = trees.Skipped(), os.fspath(source)
-        # One look and one opening are not worth a thread.
+        # A look and an opening are not worth a thread.
         if os.path.isdir(path):  # noqa: ASYNC240
             async with self._client.waits.made(trees.pack(path, skipped)) as pieces:
                 await self.make_dir(target)
@@ -68,10 +68,10 @@ class AsyncFiles:
         return skipped.said
 
     async def download(self, source: str, target: str | os.PathLike[str]) -> builtins.list[str]:
-        """Copy a file or a directory and all in it to the path `target` on this host; returns what
-        was left out, with why: links that lead out of the directory, sockets and the like.
+        """Copy a file or a whole directory to the path `target` on this host; returns what was left
+        out, with why: links that lead out of the directory, sockets and the like.
 
-        Nothing is written through a link, whatever the sandbox sends.
+        No write follows a link, however hostile the sandbox.
         """
         found, skipped = await self.stat(source), trees.Skipped()
         is_directory = found.type == "directory"
@@ -87,32 +87,32 @@ class AsyncFiles:
         return skipped.said
 
     async def list(self, path: str = "", *, depth: int = 1) -> builtins.list[Entry]:
-        """What is below a directory, `depth` levels of it, by path."""
+        """What is below a directory, `depth` levels deep, by path."""
         request = file_routes.list_directory(self._sandbox_id, path, depth)
         return [Entry.of(entry) for entry in (await self._client.ask(request))["entries"]]
 
     async def exists(self, path: str) -> bool:
-        """Whether anything is there that a program could open: a file or a directory."""
+        """Whether a program could open the path: a file or a directory."""
         try:
             await self._client.ask(file_routes.look(self._sandbox_id, path))
         except NoBody as exc:
             if exc.status != 404:
                 raise
-            # It may be the sandbox that is not there, and an answer to HEAD cannot say so.
+            # The sandbox may be missing, and an answer to HEAD cannot say so.
             await self._client.ask(routes.get_sandbox(self._sandbox_id))
             return False
         return True
 
     async def remove(self, path: str) -> None:
-        """Delete a file, or a directory and all below it."""
+        """Delete a file, or a directory with all below."""
         await self._client.ask(file_routes.remove(self._sandbox_id, path))
 
     async def rename(self, path: str, to: str) -> None:
-        """Give it another path; a file that is there is replaced."""
+        """Move a file or directory to a new path; a file that is there is replaced."""
         await self._client.ask(file_routes.rename(self._sandbox_id, path, to))
 
     async def make_dir(self, path: str, *, mode: int | None = None) -> None:
-        """Make a directory and those above it; one that is there already is fine."""
+        """Make a directory and missing directories above; an existing directory is fine."""
         await self._client.ask(file_routes.make_dir(self._sandbox_id, path, mode))
 
 
@@ -125,7 +125,7 @@ class Files:
     read = blocking(AsyncFiles.read)
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The file's bytes in pieces, for one that need not fit into memory."""
+        """The file's bytes in pieces, for a file that need not fit into memory."""
         return iterate(self._flow.stream(path))
 
     write = blocking(AsyncFiles.write)

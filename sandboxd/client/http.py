@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/1.1 as bytes, without I/O: what a request looks like, and a parser of its answer.
+"""HTTP/1.1 as bytes, without I/O: what a request looks like, and a parser of the answer.
 
-http.client would do, but loading it (with email and ssl) takes longer than the whole of a short
-command of sandboxctl.
+http.client would do, but loads email and ssl, which takes longer than the whole of a short command
+of sandboxctl.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def encode_query(query: Mapping[str, object]) -> str:
 
 
 def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """The bytes of a request up to its body. Raises ValueError for what would break its lines."""
+    """The bytes of a request up to the body. Raises ValueError for a line break."""
     lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, "", ""])
@@ -76,7 +76,7 @@ class AnswerParser:
                 self._read_plain()
 
     def take(self) -> bytes:
-        """What is there of the body and was not taken yet."""
+        """The received bytes of the body that were not taken yet."""
         body = bytes(self._body)
         self._body.clear()
         return body
@@ -151,7 +151,7 @@ class AnswerParser:
             self._read_line(line)
 
     def _read_line(self, line: str) -> None:
-        """A line between chunks: a chunk's size, the end of its data, or a trailer field."""
+        """A line between chunks: a chunk's size, the end of a chunk's data, or a trailer field."""
         if self._is_within_chunk:
             if line:
                 raise ProtocolError("a chunk longer than it said")

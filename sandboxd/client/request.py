@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request, and whether it may be sent again when the connection broke."""
+"""A request, and whether to send the request again when the connection broke."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 # Where a refusal does not say after how long; and what a server may not make it less than.
 _BUSY_PAUSE_SECONDS = 1.0
 _LEAST_PAUSE_SECONDS = 0.05
-# What another caller's end may make room for.
+# Refusals for want of room, which may be made by the end of a sandbox or execution.
 NO_ROOM = (CapacityExceeded, QuotaExceeded)
 # What a restart of the daemon answers with, or does not.
 AWAY = (Draining, ConnectionLost, DaemonUnreachable)
@@ -36,12 +36,11 @@ _RESTARTING = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 class Request:
-    """Method, path (percent-encoded), query, and one of: a JSON `body`, `data`, a `source`.
+    """Method, path (percent-encoded), query, and a JSON `body`, `data` or a `source`.
 
     source: the body's bytes, as many as `size_bytes` says (None = unknown). timeout_seconds: how
-    long the daemon may be silent (None = for ever). has_key: it is done
-    once however often it is sent, where the daemon keeps keys. was_sent: whether a daemon may have
-    got any of it.
+    long the daemon may be silent (None = for ever). has_key: sent twice, the request is done once,
+    where the daemon keeps keys. was_sent: whether a daemon may have received a part.
     """
 
     __slots__ = (
@@ -87,7 +86,7 @@ class Request:
         self.headers |= headers or {}
 
     def parts(self) -> Iterator[bytes]:
-        """The bytes to send; head and a body that is there already are one write."""
+        """The bytes to send; head and a body that is there already are a single write."""
         self.was_sent = True
         head = request_head(self.method, self.path + encode_query(self.query), self.headers)
         yield head + (self.data or b"")
@@ -116,7 +115,7 @@ class Request:
             self.data = json.dumps(self._body).encode()
             self.headers["Content-Length"] = str(len(self.data))
             if self.has_key:
-                # The first one belongs to the first body.
+                # The first key belongs to the first body.
                 self.headers[KEY_HEADER] = os.urandom(16).hex()
         else:
             raise error
@@ -127,12 +126,12 @@ class Request:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether doing it twice is the same as once, without a key."""
+        """Whether sending the request twice does the same as once, without a key."""
         return self.method in ("GET", "HEAD", "PUT", "DELETE") and self.source is None
 
 
 class Attempts:
-    """How often one request is sent."""
+    """How often a request is sent."""
 
     def __init__(self, request: Request) -> None:
         self._pauses = iter(_PAUSES_SECONDS)
@@ -159,7 +158,7 @@ class Patience:
         self._give_up = time.monotonic() + seconds
 
     def pause_seconds(self, error: SandboxdError) -> float:
-        """How long to wait before the next attempt; raises `error` when it would be too late."""
+        """How long to wait before the next attempt; raises `error` when that would be too late."""
         left = self._give_up - time.monotonic()
         if left <= 0:
             raise error

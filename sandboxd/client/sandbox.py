@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox as an object: what both clients do, and the blocking one."""
+"""A sandbox as an object: the flows of both clients, and the blocking client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ H = TypeVar("H")
 
 
 class SandboxFlow(Generic[H]):
-    """The flows of both clients' sandboxes. H: the class of their handles."""
+    """The flows of both clients' sandboxes. H: the class of the client's handles."""
 
     def __init__(self, client: Flows, answer: Answer) -> None:
         self._client = client
@@ -46,9 +46,9 @@ class SandboxFlow(Generic[H]):
         wait_for_capacity: float | None = None,
         socket: str | None = None,
     ) -> Self:
-        """A new sandbox. timeout, idle_timeout: how long it lives, and how long unused.
+        """A new sandbox. timeout, idle_timeout: how long the sandbox lives, and how long unused.
 
-        wait_for_capacity: for so many seconds ask again where there is no room for it now
+        wait_for_capacity: for so many seconds ask again where there is no room now
         (CapacityExceeded, QuotaExceeded), as often as the daemon says. socket: the daemon's
         (default: $SANDBOXD_SOCKET, or the system service's).
         """
@@ -88,10 +88,10 @@ class SandboxFlow(Generic[H]):
         check: bool = False,
         socket: str | None = None,
     ) -> Result:
-        """Run one command in a sandbox of its own, which is released at its end; one request.
+        """Run a command in a new sandbox, released when the command ends; a single request.
 
-        files: by path, what is written before; (content, permission bits) where these are not to
-        be 0644. read_files: paths that the result's `files` has after the end, whatever that was;
+        files: by path, what is written before; (content, permission bits) where the bits are not to
+        be 0644. read_files: paths that the result's `files` has after any end of the command;
         4 MiB together. stdin: at most 1 MiB. timeout: of the command. The rest is as in `create`
         and `run`.
         """
@@ -128,7 +128,7 @@ class SandboxFlow(Generic[H]):
         metadata: Mapping[str, str] | None = None,
         socket: str | None = None,
     ) -> builtins.list[Self]:
-        """Those that the caller may see, oldest first; without `state` released ones, too."""
+        """Sandboxes that the caller may see, oldest first; released ones, too, without `state`."""
         client = cls._flows(socket)
         query = filters(state, name, metadata)
         found = client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
@@ -141,14 +141,14 @@ class SandboxFlow(Generic[H]):
 
     @staticmethod
     def _shown(handle: AsyncHandle) -> H:
-        """The handle as this client's user gets it."""
+        """The handle in the form of this client."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id}>"
 
     async def info(self) -> dict[str, Any]:
-        """All about it as the API answers (docs/api.md)."""
+        """All about the sandbox as the API answers (docs/api.md)."""
         answer: Answer = await self._client.ask(routes.get_sandbox(self.id))
         return answer
 
@@ -207,14 +207,14 @@ class SandboxFlow(Generic[H]):
         on_stderr: Callable[[str], object] | None = None,
         check: bool = False,
     ) -> Result | H:
-        """Run a command: a str by the shell, a sequence exactly as it is.
+        """Run a command: a str by the shell, a sequence exactly as given.
 
         background: return at once with a handle. on_stdout, on_stderr: called with each piece of
-        text as it is printed; AsyncSandbox awaits what they return, where that is an awaitable.
-        check: raise CommandFailed unless it exits with 0. stdin: all of its input, of any size, or
-        True, to write it by the handle. tty: give it a terminal, of so many rows and columns; all
-        it prints is stdout. wait_for_capacity: as in `create`. When this is left with an exception,
-        such as KeyboardInterrupt or CancelledError, the command is killed.
+        text on arrival; AsyncSandbox awaits the returned value, where that is an awaitable. check:
+        raise CommandFailed unless the command exits with 0. stdin: all of the input, of any size,
+        or True, to write input by the handle. tty: give the command a terminal, of so many rows and
+        columns; all output is stdout. wait_for_capacity: as in `create`. An exception from here,
+        for example KeyboardInterrupt or CancelledError, kills the command.
         """
         body, rest = bodies.execution(
             cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
@@ -227,7 +227,7 @@ class SandboxFlow(Generic[H]):
         )
         handle = AsyncHandle(self._client, answer)
         if tty is not False and not background:
-            # Nobody is there to type the end of what was not given.
+            # No user is there to type the end of what was not given.
             rest = rest or b""
         if rest is not None:
             handle.feed(rest)
@@ -248,18 +248,18 @@ class SandboxFlow(Generic[H]):
         return result
 
     async def executions(self) -> builtins.list[H]:
-        """All of it, ended ones included for the retention time."""
+        """All executions; ended executions are listed for the retention time."""
         found = self._client.pages(
             "executions", lambda cursor: routes.list_executions(self.id, {}, cursor)
         )
         return [self._shown(AsyncHandle(self._client, answer)) async for answer in found]
 
     async def suspend(self) -> None:
-        """Freeze every process in it."""
+        """Freeze every process in the sandbox."""
         await self._client.ask(routes.suspend_sandbox(self.id))
 
     async def resume(self) -> None:
-        """Let them go on."""
+        """Let frozen processes go on."""
         await self._client.ask(routes.resume_sandbox(self.id))
 
     async def update(
@@ -271,9 +271,9 @@ class SandboxFlow(Generic[H]):
         idle_timeout: bodies.Quantity | None = None,
         force: bool = False,
     ) -> dict[str, Any]:
-        """Change it live, running commands included; returns what `info` does.
+        """Change the sandbox live, running commands included; returns what `info` does.
 
-        force: lower memory below what is used, which makes the kernel kill.
+        force: lower memory below what is used; the kernel then kills.
         """
         body = bodies.given(
             limits=limits, metadata=metadata, timeout_seconds=timeout,
@@ -283,12 +283,12 @@ class SandboxFlow(Generic[H]):
         return answer
 
     async def metrics(self) -> dict[str, Any]:
-        """What it uses now, as the API answers (docs/api.md)."""
+        """What the sandbox uses now, as the API answers (docs/api.md)."""
         answer: dict[str, Any] = await self._client.ask(routes.sandbox_metrics(self.id))
         return answer
 
     async def kill(self) -> None:
-        """Release it: returns once everything in it is gone. Releasing it twice is no error."""
+        """Release the sandbox; returns once all inside is gone. A second release is no error."""
         try:
             await self._client.ask(routes.release_sandbox(self.id))
         except NotFound:
@@ -309,7 +309,7 @@ class _Flow(SandboxFlow[Handle]):
 class Sandbox:
     """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
 
-    As a context manager it is released at the end, with all that runs in it. Methods raise what
+    A context manager, which releases the sandbox and ends all programs inside. Methods raise what
     the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
     "90s", cores 1.5 or "150%".
     """
@@ -333,7 +333,7 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         socket: str | None = None,
     ) -> builtins.list[Self]:
-        """Those that the caller may see, oldest first; without `state` released ones, too."""
+        """Sandboxes that the caller may see, oldest first; released ones, too, without `state`."""
         found = finished(_Flow.list)(state=state, name=name, metadata=metadata, socket=socket)
         return [cls(flow) for flow in found]
 
