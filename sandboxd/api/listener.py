@@ -38,13 +38,17 @@ def listen(path: str, *, gid: int | None) -> socket.socket:
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
+    is_bound = False
     try:
         listener.bind(path)
+        is_bound = True
         if gid is not None:
             os.chown(path, -1, gid)
             os.chmod(path, 0o660)
     except OSError as exc:
         listener.close()
+        if is_bound:
+            os.unlink(path)
         raise ConfigError(f"cannot listen on {path}: {exc.strerror}") from exc
     finally:
         os.umask(mask)

@@ -174,7 +174,7 @@ class _Daemon:
             directories.open()
             cleanup.callback(directories.close)
             chosen = await choose(self._wanted(instance_id, budget, task_budget))
-            cleanup.push_async_callback(chosen.close, self._private or self._stop_all)
+            cleanup.push_async_callback(self._leave, chosen)
             await directories.use(chosen.builders, chosen.disks)
             tasks = Tasks()
             clock = SystemClock()
@@ -205,28 +205,41 @@ class _Daemon:
                     await engine.close()
                 tasks.cancel_all()
 
+    async def _leave(self, chosen: Chosen) -> None:
+        """Close what was opened; after a start that failed nothing that it made is left."""
+        if self._was_ready or self._private or self._stop_all:
+            await chosen.close(self._private or self._stop_all)
+        else:
+            await chosen.undo()
+
     async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:
         admin_gid = group_id("admin_group", self._settings.admin_group)
         socket_gid = group_id("socket_group", self._settings.socket_group)
         handed = notify.listen_sockets(self._notifier)
         if socket_gid is None:
             socket_gid = admin_gid
-        sockets = handed or [listen(self._socket, gid=socket_gid)]
-        keys = DiskKeys(self._state)
-        keys.open()
-        admin_gids = () if admin_gid is None else (admin_gid,)
-        async with serving(engine, sockets, keys=keys, admin_gids=admin_gids):
+        async with AsyncExitStack() as cleanup:
+            sockets = handed
+            if not handed:
+                sockets = [listen(self._socket, gid=socket_gid)]
+                cleanup.callback(self._remove_socket)
+            keys = DiskKeys(self._state)
+            keys.open()
+            admin_gids = () if admin_gid is None else (admin_gid,)
+            api = serving(engine, sockets, keys=keys, admin_gids=admin_gids)
+            await cleanup.enter_async_context(api)
             watchdog = asyncio.create_task(self._feed_watchdog())
+            cleanup.callback(watchdog.cancel)
             self._tell_ready(f"{chosen.scheme.name} scheme: {chosen.scheme.reason}")
             try:
                 await stop.wait()
             finally:
                 engine.is_ready = False
-                watchdog.cancel()
                 notify.stopping(self._notifier, "stopping")
-        if not handed:
-            with suppress(FileNotFoundError):
-                os.unlink(self._socket)
+
+    def _remove_socket(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._socket)
 
     def _tell_ready(self, status: str) -> None:
         if self._settings.ready_file is not None:

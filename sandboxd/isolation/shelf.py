@@ -29,6 +29,13 @@ def prepare(root: str, mode: int, *, private: bool = False) -> None:
         os.close(parent)
 
 
+def remove_unused(root: str) -> None:
+    """Take it away unless something is on it. Raises OSError."""
+    with suppress(FileNotFoundError):
+        if not os.listdir(root):
+            remove(root)
+
+
 def remove(root: str) -> None:
     """Take it away; nothing happens where there is none. Raises OSError."""
     with suppress(FileNotFoundError):

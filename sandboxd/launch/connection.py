@@ -51,6 +51,9 @@ class SpawnerConnection:
         self._ended = asyncio.Event()
         self._supervisor_argv: list[str] = []
         self._is_missing = True
+        self._has_replaced = False
+        # Whether none was there, so that one that is now is this object's own.
+        self.has_started = False
 
     async def open(self) -> None:
         """Connect, after starting a spawner where none answers. Raises SpawnerUnreachable."""
@@ -124,6 +127,7 @@ class SpawnerConnection:
             if self._is_missing:
                 await self._start(self.path)
                 self._is_missing = False
+                self.has_started = not self._has_replaced
             await asyncio.sleep(_RETRY_SECONDS)
         if self._supervisor_argv:
             await self._exchange({"op": "supervise", "argv": self._supervisor_argv}, [])
@@ -145,7 +149,7 @@ class SpawnerConnection:
             if answer.get("protocol") == records.PROTOCOL:
                 return True
             # Another version's: let it end, its shims speak for themselves.
-            self._is_missing = True
+            self._is_missing = self._has_replaced = True
             await self._exchange({"op": "stop"}, [])
         except SpawnerUnreachable:
             return False
@@ -176,7 +180,7 @@ class SpawnerConnection:
         _log.error("The spawner did not answer for %g seconds: replacing it", _ANSWER_SECONDS)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        self._is_missing = True
+        self._is_missing = self._has_replaced = True
         self.close()
 
     def _on_answer(self, answer: dict[str, Any], fds: list[int]) -> None:

@@ -109,6 +109,12 @@ class Roots:
             kept = list(sandbox_ids)
             await self._do({"op": "remove_others", "pins_root": self._root, "kept": kept})
 
+    async def remove_unused(self) -> None:
+        """Of the small file systems below the runtime directory those that nothing is on."""
+        if os.geteuid() == 0:
+            roots = [self._root, disks.root_of(self._runtime)]
+            await self._do({"op": "remove_unused", "roots": roots})
+
     async def remove_all(self) -> None:
         """At the end of all work: nothing of ours stays mounted."""
         if os.geteuid() == 0:

@@ -97,6 +97,11 @@ class SpawnerClient:
         """Have the spawner end, and wait for that a little; its shims go on."""
         await self._spawner.stop()
 
+    async def stop_started(self) -> None:
+        """Have the spawner end if there was none before this object started one."""
+        if self._spawner.has_started:
+            await self._spawner.stop()
+
     def close(self) -> None:
         """Close the connection; the spawner goes on."""
         self._spawner.close()

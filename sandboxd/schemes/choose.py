@@ -66,7 +66,9 @@ class Wanted:
 class Chosen:
     """The open scheme and launcher, and what a held shim was found to have.
 
-    close: ends both. stop_all: nothing of ours runs any more, so units and spawner go too.
+    close: ends both. stop_all: nothing of ours runs any more, so units and spawner go too. undo:
+    instead of close, after a start that failed: helpers and mounts that were not there before and
+    that nothing uses go as well.
     """
 
     scheme: RlimitScheme | SystemdScheme
@@ -79,6 +81,7 @@ class Chosen:
     pid_namespace: bool
     missing: tuple[str, ...]
     close: Callable[[bool], Awaitable[None]]
+    undo: Callable[[], Awaitable[None]]
 
 
 async def choose(wanted: Wanted) -> Chosen:
@@ -141,8 +144,9 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         builders = Builders(launcher)
         disks = Disks(builders, wanted.runtime_directory)
         roots = _roots(wanted, builders)
+        undo.push_async_callback(roots.remove_unused)
         lacks = await roots.missing()
-        undo.pop_all()
+        made = undo.pop_all()
 
     async def close(stop_all: bool) -> None:
         if stop_all:
@@ -155,7 +159,9 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await manager.close()
 
     missing = (*missing, *scheme.missing, *roots.notes)
-    return Chosen(scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close)
+    return Chosen(
+        scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close, made.aclose
+    )
 
 
 async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
@@ -168,6 +174,8 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
             launcher = SpawnerClient(wanted.runtime_directory, helpers.start_spawner)
             supervisor = SupervisorClient(wanted.runtime_directory, helpers.start_supervisor)
         undo.callback(launcher.close)
+        if helpers is None:
+            undo.push_async_callback(launcher.stop_started)
         await launcher.open()
         scheme = RlimitScheme(reason, supervisor, address_space_bytes=wanted.address_space_bytes)
         undo.callback(scheme.close)
@@ -176,8 +184,9 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         builders = Builders(launcher)
         disks = Disks(builders, wanted.runtime_directory)
         roots = _roots(wanted, builders)
+        undo.push_async_callback(roots.remove_unused)
         lacks = await roots.missing()
-        undo.pop_all()
+        made = undo.pop_all()
 
     async def close(stop_all: bool) -> None:
         if stop_all:
@@ -192,7 +201,9 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
             await helpers.close()
 
     missing = (*missing, *scheme.missing, *roots.notes, _NO_WALL)
-    return Chosen(scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close)
+    return Chosen(
+        scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close, made.aclose
+    )
 
 
 def _roots(wanted: Wanted, builders: Builders) -> Roots:

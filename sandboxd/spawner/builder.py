@@ -11,7 +11,7 @@ import os
 import select
 from typing import Any, NoReturn
 
-from sandboxd.isolation import build, disks, pins
+from sandboxd.isolation import build, disks, pins, shelf
 from sandboxd.isolation.root import BadImage
 from sandboxd.protocol import records
 from sandboxd.workspace.removal import remove_tree
@@ -85,6 +85,9 @@ def _obey(order: dict[str, Any]) -> None:
             pins.remove(order["pins_directory"])
         case "remove_others":
             pins.remove_others(order["pins_root"], order["kept"])
+        case "remove_unused":
+            for root in order["roots"]:
+                shelf.remove_unused(root)
         case "remove_all":
             pins.remove_all(order["pins_root"])
         case "hold_disk":
