@@ -279,10 +279,17 @@ class Sandboxes:
             running.execution.limits = changed
 
     async def _release(self, live: LiveSandbox, code: ErrorCode) -> None:
-        """Everything in reverse order. A part that stays is tried again by the next call."""
+        """Everything in reverse order. A part that stays is tried again by the next call.
+
+        Only tries of its own put the next one off and are logged: callers may ask at any rate.
+        """
+        is_asked_for = self._context.clock.monotonic() < live.retry_monotonic
         try:
             await self._release_all_of(live, code)
         except (OSError, SandboxdError) as exc:
+            if is_asked_for:
+                _log.debug("Cannot finish the release of sandbox %s: %s", live.sandbox.id, exc)
+                return
             live.release_failures += 1
             wait = min(_MOST_RETRY_SECONDS, 2.0**live.release_failures)
             live.retry_monotonic = self._context.clock.monotonic() + wait
@@ -308,12 +315,7 @@ class Sandboxes:
             await context.workspaces.remove_contents(sandbox)
             await context.workspaces.lift_disk_limit(sandbox.uid)
             if not await self._free_uid(sandbox.uid):
-                _log.error(
-                    "Cannot finish the release of sandbox %s: a process of uid %d does not die",
-                    sandbox.id,
-                    sandbox.uid,
-                )
-                return
+                raise OperationTimedOut(f"a process of uid {sandbox.uid} does not die")
             sandbox.state = SandboxState.RELEASED
             sandbox.env = {}
             sandbox.released_monotonic = context.clock.monotonic()

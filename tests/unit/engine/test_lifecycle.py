@@ -136,7 +136,7 @@ async def test_releases_end_executions_and_meet_in_one() -> None:
 
 
 async def test_a_uid_that_is_busy_keeps_its_sandbox_releasing(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sandboxd.engine.sandboxes._UID_SECONDS", 0.0)
     world = World()
@@ -149,9 +149,26 @@ async def test_a_uid_that_is_busy_keeps_its_sandbox_releasing(
         assert sandbox.state is SandboxState.RELEASING
         assert context.registry.committed_bytes == GIB
         assert f"uid {sandbox.uid}" in world.held
+        upkeep, retried = upkeep_of(context), []
+        for second in range(16):
+            before = live.release
+            await upkeep.pass_once()
+            assert live.release is not None
+            await live.release
+            if live.release is not before:
+                retried.append(second)
+            world.seconds += 1
+        # Each after twice as long, with a line each.
+        assert retried == [2, 6, 14]
+        assert [line.message.partition(": ")[0].split(",")[-1] for line in caplog.records] == [
+            f" trying again in {seconds} s" for seconds in (2, 4, 8, 16)
+        ]
+        # One that a caller asked for says nothing, and puts nothing off.
+        await Sandboxes(context).start_release(live, ErrorCode.RELEASED)
+        assert len([line for line in caplog.records if line.levelname == "ERROR"]) == 4
         world.stuck_uids.clear()
-        await upkeep_of(context).pass_once()
-        assert live.release is not None
+        world.seconds += 14
+        await upkeep.pass_once()
         await live.release
         assert str(sandbox.state) == "released"
     assert world.held == set()
