@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output on a host whose disk gets full: that of whoever has most goes, not that of neighbours.
+"""Output on a host whose disk gets full: whoever adds to it makes room, and nobody else.
 
 A shim ends an execution whose output is more than what it leaves free above the floor below which
-there are no new sandboxes. Many that are smaller still fill the disk: here results of the greediest
-owners are given up, and then what runs and prints, until twice the floor is free.
+there are no new sandboxes. Many that are smaller still fill the disk: below twice the floor the
+output that was added since there was more goes (growth.py), be it of what runs and prints.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 
 from sandboxd.core.model import ErrorCode
 from sandboxd.engine.context import Context
+from sandboxd.engine.growth import Output, Sizes, allowed_bytes, liable
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
-from sandboxd.engine.retention import excess
 
 _log = logging.getLogger(__name__)
-# Who has no more is nobody's trouble.
-MODEST_BYTES = 64 << 20
-Entry = tuple[LiveSandbox, LiveExecution, int]
+# However often the disk gets full and has room again.
+_SAY_AGAIN_SECONDS = 3600.0
 
 
 class Spools:
@@ -27,47 +25,44 @@ class Spools:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        # When there was room; what a daemon finds at its start counts for nobody's growth.
+        self._before: Sizes | None = None
+        self._said_monotonic: float | None = None
 
     async def pass_once(self) -> None:
         """One look at the disk, and what has to be done about it."""
+        # Before the look at the disk: what comes in between is growth.
+        places = {
+            running.execution.id: (live, running)
+            for live in self._context.registry
+            for running in live.executions.values()
+        }
+        outputs = [self._output(*place) for place in places.values()]
         room = await self._context.workspaces.room()
         lacking = 2 * room.floor_bytes - room.free_bytes
+        if self._before is None or lacking <= 0:
+            self._before = Sizes.of(outputs)
         if lacking <= 0:
+            self._may_say_again()
             return
-        entries = self._of_greedy_owners()
-        bound = max(0, sum(size for _, _, size in entries) - lacking)
-        for live, running, size in excess(
-            entries,
-            bound,
-            owner=lambda entry: entry[0].sandbox.owner_uid,
-            size=lambda entry: entry[2],
-            since=lambda entry: entry[1].execution.finished_monotonic,
-        ):
-            await self._give_up(live, running, size)
+        chosen, missing = liable(outputs, self._before, lacking, allowed_bytes(room.floor_bytes))
+        for output in chosen:
+            await self._make_room(*places[output.execution_id], output.size_bytes)
+        if missing:
+            self._say_once(room.free_bytes, missing)
 
-    def _of_greedy_owners(self) -> list[Entry]:
-        entries: dict[int, list[Entry]] = defaultdict(list)
-        for live in self._context.registry:
-            for running in live.executions.values():
-                if running.collected.is_set() or running.shim is not None:
-                    size = self._size(live, running)
-                    entries[live.sandbox.owner_uid].append((live, running, size))
-        return [
-            entry
-            for those in entries.values()
-            if sum(size for _, _, size in those) > MODEST_BYTES
-            for entry in those
-        ]
-
-    def _size(self, live: LiveSandbox, running: LiveExecution) -> int:
+    def _output(self, live: LiveSandbox, running: LiveExecution) -> Output:
         execution = running.execution
         if execution.is_finished:
-            return execution.stdout.size_bytes + execution.stderr.size_bytes
-        size = self._context.workspaces.output_size
-        place = (live.sandbox.id, execution.id)
-        return size(*place, "stdout") + size(*place, "stderr")
+            size = execution.stdout.size_bytes + execution.stderr.size_bytes
+        else:
+            place = (live.sandbox.id, execution.id)
+            of_stream = self._context.workspaces.output_size
+            size = of_stream(*place, "stdout") + of_stream(*place, "stderr")
+        is_open = not running.collected.is_set()
+        return Output(execution.id, live.sandbox.owner_uid, size, is_open)
 
-    async def _give_up(self, live: LiveSandbox, running: LiveExecution, size: int) -> None:
+    async def _make_room(self, live: LiveSandbox, running: LiveExecution, size: int) -> None:
         execution, owner = running.execution, live.sandbox.owner_uid
         if running.shim is not None:
             if running.kill_code is None:
@@ -85,3 +80,18 @@ class Spools:
             )  # fmt: skip
             live.has_pruned = True
             await self._context.workspaces.remove_execution(live.sandbox.id, execution.id)
+
+    def _say_once(self, free: int, missing: int) -> None:
+        if self._said_monotonic is None:
+            self._said_monotonic = self._context.clock.monotonic()
+            _log.warning(
+                "The disk of the state directory is nearly full: %d bytes are free, and %d are "
+                "lacking that are nobody's new output: delete files there, or release sandboxes",
+                free,
+                missing,
+            )
+
+    def _may_say_again(self) -> None:
+        now, said = self._context.clock.monotonic(), self._said_monotonic
+        if said is not None and now - said >= _SAY_AGAIN_SECONDS:
+            self._said_monotonic = None
