@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Literal, Protocol
 
-from sandboxd.core.entries import NO_FILES, Batch, ReadFile
+from sandboxd.core.entries import NewFile
 from sandboxd.core.model import Caller, Execution, LimitChanges, Sandbox, TerminalSize
 from sandboxd.core.times import OutputTimes
+from sandboxd.engine.batch import Reading
 from sandboxd.engine.events import Events
 from sandboxd.engine.history import Told
 from sandboxd.engine.life import Counters
@@ -116,15 +117,11 @@ class Engine(Protocol):
         caller: Caller,
         sandbox: SandboxRequest,
         execution: ExecutionRequest,
-        files: Batch = NO_FILES,
+        files: tuple[NewFile, ...] = (),
+        reading: Reading | None = None,
     ) -> Execution:
-        """An execution in a sandbox that lives as long as it; returns once the exec succeeded."""
-        ...
-
-    def files_read(
-        self, caller: Caller, ref: str, execution_id: str, paths: tuple[bytes, ...]
-    ) -> Awaitable[tuple[ReadFile, ...]]:
-        """What a run's files to be read will be; asked for before its end is waited for."""
+        """An execution in a sandbox that lives as long as it, and until its files are read; returns
+        once the exec succeeded."""
         ...
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:

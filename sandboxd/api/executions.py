@@ -11,8 +11,9 @@ from sandboxd.api.pages import page_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.core.model import Execution
+from sandboxd.engine.batch import Reading
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from sandboxd.errors import Draining
+from sandboxd.errors import Draining, NotFound
 from sandboxd.wire.answers import ExecutionAnswer
 from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
 from sandboxd.wire.requests import KillExecution, Nothing, Run, StartExecution
@@ -33,20 +34,26 @@ async def _start(call: Call[StartExecution, Nothing]) -> Execution:
 
 async def run(call: Call[Run, Nothing]) -> Reply:
     """A sandbox and its one execution together."""
-    wait_seconds, read_files = call.body.wait_seconds, call.body.batch().read
-    started = await _run(call)
-    if not read_files:
-        return await _started(call, started, wait_seconds)
-    call.drop_body()
-    # Asked for first: the sandbox is released as soon as they are read.
-    reading = call.engine.files_read(call.caller, started.sandbox_id, started.id, read_files)
-    ended = await _wait(call, started, None)
-    async with call.work.waiting():
-        found = await reading
-    return await execution_reply(call, ended, files=found)
+    wait_seconds, paths = call.body.wait_seconds, tuple(call.body.read_files or ())
+    if not paths:
+        return await _started(call, await _run(call, None), wait_seconds)
+    with Reading(paths) as reading:
+        started = await _run(call, reading)
+        call.drop_body()
+        async with call.work.waiting():
+            await reading.size_bytes()
+            if not started.is_finished:
+                # Of an earlier daemon: nothing is read.
+                await _wait(call, started, None)
+            reply = await execution_reply(call, started, reading=reading)
+    # For its release: the next run may need its name and its memory at once. The answer is made,
+    # whether the server stops or the record goes meanwhile.
+    with suppress(Draining, NotFound):
+        await _wait(call, started, None)
+    return reply
 
 
-async def _run(call: Call[Run, Nothing]) -> Execution:
+async def _run(call: Call[Run, Nothing], reading: Reading | None) -> Execution:
     body = call.body
     sandbox_limits, execution_limits = body.split_changes()
     sandbox = SandboxRequest(
@@ -62,7 +69,8 @@ async def _run(call: Call[Run, Nothing]) -> Execution:
         origin=call.origin,
     )
     execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
-    return await call.work.finish(call.engine.run(call.caller, sandbox, execution, body.batch()))
+    run = call.engine.run(call.caller, sandbox, execution, body.new_files(), reading)
+    return await call.work.finish(run)
 
 
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:

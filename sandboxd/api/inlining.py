@@ -7,7 +7,7 @@ each, and within the caller's share of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import to_json
@@ -17,8 +17,8 @@ from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.api.shares import SMALL_BYTES
-from sandboxd.core.entries import ReadFile
 from sandboxd.core.model import Execution
+from sandboxd.engine.batch import Reading
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, Inline
 from sandboxd.wire.files import ReadFileAnswer
 
@@ -32,19 +32,21 @@ async def execution_reply(
     execution: Execution,
     status: int = 200,
     *,
-    files: Sequence[ReadFile] | None = None,
+    reading: Reading | None = None,
 ) -> Reply:
-    """The answer about `execution` as it is now, and files that were read after it."""
+    """The answer about `execution` as it is now, and files that are read after its end."""
     while True:
         was_finished = execution.is_finished
         sizes = [min(one.size_bytes, INLINE_BYTES) for one in (execution.stdout, execution.stderr)]
-        sizes += [len(file.data) for file in files or ()]
+        if reading is not None:
+            sizes.append(await reading.size_bytes())
         await call.share.hold(_FACTOR * sum(sizes) + execution_bytes(execution))
         stdout = await _inline(call, execution, "stdout")
         stderr = await _inline(call, execution, "stderr")
         # What ended meanwhile may have printed more: the answer about an end has all of it.
         if was_finished or not execution.is_finished:
             break
+    files = None if reading is None else await reading.files()
     answer = ExecutionAnswer.of(execution, stdout, stderr)
     streams: dict[str, str | None] = {
         "stdout": stdout.text,

@@ -135,17 +135,6 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Files around one run: `files` are written before, `read` are paths to be read after it."""
-
-    files: tuple[NewFile, ...] = ()
-    read: tuple[bytes, ...] = ()
-
-
-NO_FILES = Batch()
-
-
-@dataclass(frozen=True, slots=True)
 class ReadFile:
     """A file as it was after a run, or the error that reading it was."""
 

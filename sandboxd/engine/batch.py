@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 
-from sandboxd.core.entries import NewFile, ReadFile
+from sandboxd.core.entries import EntryKind, NewFile, ReadFile
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.errors import RequestTooLarge, SandboxdError, SandboxReleased
 
@@ -29,33 +31,121 @@ async def write(use: Use, new: tuple[NewFile, ...]) -> None:
                 await writer.discard()
 
 
-async def read(use: Use, paths: tuple[bytes, ...]) -> tuple[ReadFile, ...]:
-    """Each file, or the error that reading it is."""
-    found: list[ReadFile] = []
+class Reading:
+    """Files that a run's request reads back before the run's sandbox is released.
+
+    The request is told how large they are, and they are read once it says that it has room for so
+    much. For a request that left, as its context manager's end tells, none is read.
+    """
+
+    def __init__(self, paths: tuple[bytes, ...]) -> None:
+        self.paths = paths
+        self.is_over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._size: asyncio.Future[int] = loop.create_future()
+        self._is_wanted: asyncio.Future[bool] = loop.create_future()
+        self._found: asyncio.Future[tuple[ReadFile, ...]] = loop.create_future()
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _exc: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._want(is_wanted=False)
+
+    async def size_bytes(self) -> int:
+        """How large all files are, at most; once the run has ended."""
+        return await asyncio.shield(self._size)
+
+    async def files(self) -> tuple[ReadFile, ...]:
+        """Each file, or the error that reading it is; read from now on."""
+        self._want(is_wanted=True)
+        return await asyncio.shield(self._found)
+
+    def _want(self, *, is_wanted: bool) -> None:
+        if not self._is_wanted.done():
+            self._is_wanted.set_result(is_wanted)
+
+    # -- the engine's
+
+    async def read(self, use: Use) -> None:
+        """Read the files of a run that has ended, as soon as there is room for them."""
+        try:
+            sizes = await _sizes(use, self.paths)
+            self._size.set_result(sum(sizes))
+            if await self._is_wanted:
+                self._found.set_result(await _read(use, self.paths, sizes))
+        finally:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """No file is read any more: the run's sandbox is gone, as after a restart of the daemon."""
+        if not self._size.done():
+            self._size.set_result(0)
+        if not self._found.done():
+            gone = SandboxReleased("cannot read the file: the run's sandbox is released")
+            self._found.set_result(tuple(ReadFile(path, error=gone) for path in self.paths))
+        self.is_over.set()
+
+
+async def _sizes(use: Use, paths: tuple[bytes, ...]) -> list[int]:
+    """What reading each file may come to, as of now; 0 where it will fail."""
+    found: list[int] = []
     left = MAX_READ_BYTES
     try:
         async with use() as files:
             for path in paths:
-                found.append(await _read_one(files, path, left))
-                left -= len(found[-1].data)
+                found.append(await _size(files, path, left))
+                left -= found[-1]
+    except SandboxdError:
+        # Told of each file when it is read.
+        found += [0] * (len(paths) - len(found))
+    return found
+
+
+async def _size(files: SandboxFiles, path: bytes, left: int) -> int:
+    try:
+        entry = await files.stat(path)
+    except SandboxReleased:
+        raise
+    except SandboxdError:
+        return 0
+    size = entry.size_bytes if entry.kind is EntryKind.FILE else 0
+    return size if size <= left else 0
+
+
+async def _read(use: Use, paths: tuple[bytes, ...], sizes: list[int]) -> tuple[ReadFile, ...]:
+    found: list[ReadFile] = []
+    try:
+        async with use() as files:
+            for path, size in zip(paths, sizes, strict=True):
+                found.append(await _read_one(files, path, size))
     except SandboxdError as exc:
         found += [ReadFile(path, error=exc) for path in paths[len(found) :]]
     return tuple(found)
 
 
-async def _read_one(files: SandboxFiles, path: bytes, left: int) -> ReadFile:
+async def _read_one(files: SandboxFiles, path: bytes, size: int) -> ReadFile:
     try:
         reader = await files.open_reader(path)
         try:
+            now = reader.entry.size_bytes
+            if now > size:
+                raise RequestTooLarge(
+                    f"cannot read a file of {now} bytes with the answer: all of a run's together "
+                    f"are at most {MAX_READ_BYTES}, and none grows meanwhile",
+                    details={"maximum_bytes": MAX_READ_BYTES},
+                )
             data = bytearray()
-            while piece := await reader.read(len(data), _PIECE_BYTES):
+            # No more than was told: another program of the caller's may write to the file.
+            while piece := await reader.read(len(data), min(_PIECE_BYTES, size - len(data))):
                 data += piece
-                if len(data) > left:
-                    raise RequestTooLarge(
-                        f"cannot read a file of {reader.entry.size_bytes} bytes with the answer: "
-                        f"all of a run's together are at most {MAX_READ_BYTES}",
-                        details={"maximum_bytes": MAX_READ_BYTES},
-                    )
+                if len(data) == size:
+                    break
             return ReadFile(path, bytes(data), reader.entry.mode & 0o777)
         finally:
             await reader.close()
@@ -63,9 +153,3 @@ async def _read_one(files: SandboxFiles, path: bytes, left: int) -> ReadFile:
         raise
     except SandboxdError as exc:
         return ReadFile(path, error=exc)
-
-
-def not_read(paths: tuple[bytes, ...]) -> tuple[ReadFile, ...]:
-    """For a run whose sandbox is gone, as after a restart of the daemon."""
-    gone = SandboxReleased("cannot read the file: the run's sandbox is released")
-    return tuple(ReadFile(path, error=gone) for path in paths)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 
-from sandboxd.core.entries import NO_FILES, Batch, ReadFile
+from sandboxd.core.entries import NewFile
 from sandboxd.core.logs import asking
 from sandboxd.core.model import (
     Caller,
@@ -25,6 +25,7 @@ from sandboxd.core.outcome import with_ended
 from sandboxd.core.times import OutputTimes
 from sandboxd.engine import batch, inputs
 from sandboxd.engine.adoption import Adoption
+from sandboxd.engine.batch import Reading
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
@@ -176,11 +177,17 @@ class Engine:
         caller: Caller,
         sandbox: SandboxRequest,
         execution: ExecutionRequest,
-        files: Batch = NO_FILES,
+        files: tuple[NewFile, ...] = (),
+        reading: Reading | None = None,
     ) -> Execution:
-        """Start a command in a sandbox that lives until its end, and until `files` are read."""
+        """Start a command in a sandbox that lives until its end, and until files are read.
+
+        files: written before. reading: its context has to end in any case.
+        """
         before = self._made_before(caller, sandbox.origin)
         if before is not None and before.executions:
+            if reading is not None:
+                reading.give_up()
             return self._seen(next(iter(before.executions.values())))
         live = await self._sandboxes.create(caller, sandbox, one_shot=True)
 
@@ -188,8 +195,8 @@ class Engine:
             return self._uses.one(caller, live, self._disk.taker(live))
 
         try:
-            if files.files:
-                await batch.write(use, files.files)
+            if files:
+                await batch.write(use, files)
             begun = await self._executions.start(live, execution)
         except BaseException:
             await self._sandboxes.release(live, ErrorCode.RELEASED)
@@ -197,21 +204,9 @@ class Engine:
             await self._context.workspaces.remove(live.sandbox.id)
             raise
         name = f"run of sandbox {live.sandbox.id}"
-        if files.read:
-            begun.reading = asyncio.get_running_loop().create_future()
-        self._context.tasks.start(self._release_after(live, begun, use, files.read), name)
+        begun.reading = reading
+        self._context.tasks.start(self._release_after(live, begun, use), name)
         return begun.execution
-
-    def files_read(
-        self, caller: Caller, ref: str, execution_id: str, paths: tuple[bytes, ...]
-    ) -> Awaitable[tuple[ReadFile, ...]]:
-        """What a run's `files.read` will be; to be asked for before its end is waited for."""
-        reading = self._find(caller, ref, execution_id).reading
-        if reading is not None:
-            return asyncio.shield(reading)
-        gone: asyncio.Future[tuple[ReadFile, ...]] = asyncio.get_running_loop().create_future()
-        gone.set_result(batch.not_read(paths))
-        return gone
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
         """One execution. Raises SandboxNotFound, ExecutionNotFound."""
@@ -233,7 +228,7 @@ class Engine:
         await wait_finished(running, timeout_seconds)
         if live.sandbox.is_one_shot and running.execution.is_finished:
             if running.reading is not None:
-                await asyncio.wait([running.reading])
+                await running.reading.is_over.wait()
             # The next run may need its name and its memory at once.
             with suppress(OperationTimedOut):
                 await self._sandboxes.release(live, ErrorCode.RELEASED)
@@ -404,15 +399,12 @@ class Engine:
             execution.stderr = OutputSummary(size(sandbox_id, execution_id, "stderr"))
         return execution
 
-    async def _release_after(
-        self, live: LiveSandbox, begun: LiveExecution, use: batch.Use, paths: tuple[bytes, ...]
-    ) -> None:
+    async def _release_after(self, live: LiveSandbox, begun: LiveExecution, use: batch.Use) -> None:
         await begun.finished.wait()
         if begun.reading is not None:
             try:
-                begun.reading.set_result(await batch.read(use, paths))
+                await begun.reading.read(use)
             finally:
-                begun.reading.cancel()
-                # Whoever waits has it; a record in memory needs no copy.
+                # The request has what was read; a record in memory needs no copy.
                 begun.reading = None
         await self._sandboxes.release(live, ErrorCode.RELEASED)

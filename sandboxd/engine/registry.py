@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandboxd.core.entries import ReadFile
 from sandboxd.core.model import Caller, Command, ErrorCode, Execution, Sandbox, SandboxState
 from sandboxd.core.policy import Budget, CallerQuota, TaskBudget, TerminalBudget
+from sandboxd.engine.batch import Reading
 from sandboxd.engine.ports.host import Clock
 from sandboxd.engine.ports.launch import Shim
 from sandboxd.engine.retention import argument_bytes, sandbox_bytes
@@ -38,7 +38,7 @@ class LiveExecution:
     followers: set[asyncio.Event] = field(default_factory=set)
     input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Files of a run that are read before its sandbox is released; until it is.
-    reading: asyncio.Future[tuple[ReadFile, ...]] | None = None
+    reading: Reading | None = None
     _weighed: tuple[Command, int] | None = None
 
     @property

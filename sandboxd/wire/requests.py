@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sandboxd.core.binds import MAX_BINDS
-from sandboxd.core.entries import MAX_BATCH_FILES, Batch, NewFile
+from sandboxd.core.entries import MAX_BATCH_FILES, NewFile
 from sandboxd.core.model import (
     SANDBOX_LIMITS,
     Bind,
@@ -260,9 +260,9 @@ class Run(ExecutionFields, SandboxFields):
             raise ValueError("must have wait: true, or not at all, where read_files is given")
         return self
 
-    def batch(self) -> Batch:
-        """The files around the run, as the engine takes them."""
-        return Batch(tuple(f.decode() for f in self.files or ()), tuple(self.read_files or ()))
+    def new_files(self) -> tuple[NewFile, ...]:
+        """Files to be written before the run, as the engine takes them."""
+        return tuple(file.decode() for file in self.files or ())
 
     def split_changes(self) -> tuple[LimitChanges, LimitChanges]:
         """The sandbox's limits, and the execution's: those that no sandbox has."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sandboxd.api.engine_port import Stream
-from sandboxd.core.entries import NO_FILES, Batch, ReadFile
+from sandboxd.core.entries import NewFile
 from sandboxd.core.levels import Findings, offers
 from sandboxd.core.model import (
     Caller,
@@ -38,6 +38,7 @@ from sandboxd.core.model import (
 from sandboxd.core.names import new_id
 from sandboxd.core.times import OutputTimes
 from sandboxd.core.turns import Turn
+from sandboxd.engine.batch import Reading
 from sandboxd.engine.events import Events
 from sandboxd.engine.history import History, Told
 from sandboxd.engine.life import Counters
@@ -61,6 +62,7 @@ from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.workers import Workers
+from tests.unit.fake_files import FakeFiles
 
 LIMITS = Limits(
     memory_bytes=2 << 30,
@@ -96,7 +98,9 @@ class FakeEngine:
         self.starting = asyncio.Event()
         self.started = asyncio.Event()
         self.waited = asyncio.Event()
-        self.batches: list[Batch] = []
+        self.written: list[NewFile] = []
+        self.home = FakeFiles({})
+        self.readings: set[asyncio.Task[None]] = set()
         self.followed = asyncio.Event()
         self.signalled = asyncio.Event()
         self.may_start = asyncio.Event()
@@ -286,17 +290,20 @@ class FakeEngine:
         caller: Caller,
         sandbox: SandboxRequest,
         execution: ExecutionRequest,
-        files: Batch = NO_FILES,
+        files: tuple[NewFile, ...] = (),
+        reading: Reading | None = None,
     ) -> Execution:
-        self.batches.append(files)
+        self.written += files
         created = await self.create_sandbox(caller, sandbox)
-        return await self.start_execution(caller, created.id, execution)
+        started = await self.start_execution(caller, created.id, execution)
+        if reading is not None:
+            task = asyncio.create_task(self._read(caller, started, reading))
+            self.readings.add(task)
+        return started
 
-    async def files_read(
-        self, caller: Caller, ref: str, execution_id: str, paths: tuple[bytes, ...]
-    ) -> tuple[ReadFile, ...]:
-        self.get_execution(caller, ref, execution_id)
-        return tuple(ReadFile(path, b"read", 0o640) for path in paths)
+    async def _read(self, caller: Caller, started: Execution, reading: Reading) -> None:
+        await self.wait_execution(caller, started.sandbox_id, started.id, None)
+        await reading.read(self.home.use)
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
         sandbox = self.get_sandbox(caller, ref)

@@ -48,3 +48,31 @@ async def test_answers_that_nobody_reads_are_of_their_caller_s_share(
         writer.transport.abort()
         async with asyncio.timeout(20):
             assert (await second).status == 200
+
+
+async def test_files_of_a_run_are_read_once_there_is_room_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", 1 << 20)
+    async with served() as server:
+        path = await of_sandbox(server)
+        reader, writer = await server.connect()
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await reader.readuntil(b"x" * 1000)
+        home = server.engine.home
+        home.contents = {b"a": b"y" * 100_000, b"b": b"z"}
+        body = {"argv": ["true"], "read_files": ["a", "missing", "b"]}
+        ran = asyncio.create_task(server.ask("POST", "/v1/run", body))
+        left = asyncio.create_task(server.ask("POST", "/v1/run", body))
+        done, _ = await asyncio.wait([ran, left], timeout=0.5)
+        assert not done
+        assert home.opened == []
+        # Of one whose client leaves none is read, and nothing waits for that.
+        left.cancel()
+        writer.transport.abort()
+        async with asyncio.timeout(20):
+            answer = (await ran).json
+            await asyncio.gather(*server.engine.readings)
+        assert [file["text"] for file in answer["files"]] == ["y" * 100_000, None, "z"]
+        assert answer["files"][1]["error"]["code"] == "FILE_NOT_FOUND"
+        assert home.opened == [b"a", b"b"]

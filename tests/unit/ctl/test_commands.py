@@ -434,11 +434,11 @@ async def test_files_are_sent_with_a_run(tmp_path: Path) -> None:
         options = [f"{tmp_path}/main.py", f"{tmp_path}/main.py:/tmp/x", f"{tmp_path}/a:b"]
         words = [word for option in options for word in ("--file", option)]
         assert (await ctl(server, "run", *words, "--", "prog")).code == 0
-        [batch] = server.engine.batches
-        assert [(file.path, file.mode) for file in batch.files] == [
+        written = server.engine.written
+        assert [(file.path, file.mode) for file in written] == [
             (b"main.py", 0o750), (b"/tmp/x", 0o750), (b"a:b", 0o644),
         ]  # fmt: skip
-        assert batch.files[1].data == b"print(1)\xff"
+        assert written[1].data == b"print(1)\xff"
         (tmp_path / "large").write_bytes(bytes(6 << 20))
         large = await ctl(server, "run", "--file", f"{tmp_path}/large", "--", "prog")
         assert (large.code, "more than 5 MiB" in large.stderr) == (125, True)

@@ -8,7 +8,6 @@ import errno
 
 import pytest
 
-from sandboxd.core.entries import Batch, ReadFile
 from sandboxd.core.levels import Findings, offers
 from sandboxd.core.model import (
     Bind,
@@ -22,6 +21,7 @@ from sandboxd.core.model import (
     SandboxState,
 )
 from sandboxd.engine import batch
+from sandboxd.engine.batch import Reading
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
@@ -40,7 +40,9 @@ from sandboxd.errors import (
     SandboxSuspended,
 )
 from tests.unit.engine.fakes.engine import make_engine, make_upkeep
+from tests.unit.engine.fakes.stores import FakeWorkspaces
 from tests.unit.engine.fakes.world import Broken, World
+from tests.unit.fake_files import FakeFiles
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)
@@ -169,7 +171,7 @@ async def test_a_uid_that_is_busy_keeps_its_sandbox_releasing(
         world.stuck_uids.clear()
         world.seconds += 14
         await upkeep.pass_once()
-        await live.release
+        await Sandboxes(context).release(live, ErrorCode.RELEASED)
         assert str(sandbox.state) == "released"
     assert world.held == set()
 
@@ -279,25 +281,42 @@ async def test_a_run_s_sandbox_stays_until_its_files_are_read(
     world = World()
     engine, context = make_engine(world)
     upkeep = upkeep_of(context)
-    is_read = asyncio.Event()
-
-    async def read(_use: batch.Use, paths: tuple[bytes, ...]) -> tuple[ReadFile, ...]:
-        await is_read.wait()
-        return tuple(ReadFile(path, b"data") for path in paths)
-
-    monkeypatch.setattr(batch, "read", read)
+    home = FakeFiles({b"f": b"data"})
+    monkeypatch.setattr(FakeWorkspaces, "files", lambda *_, **__: home)
     async with context.tasks:
-        execution = await engine.run(ME, SandboxRequest(), RUN, Batch(read=(b"f",)))
-        live = context.registry.find(ME, execution.sandbox_id)
-        found = engine.files_read(ME, execution.sandbox_id, execution.id, (b"f",))
-        world.shims[execution.id].finish()
-        await wait_finished(live.execution(execution.id), 5)
-        await upkeep.pass_once()
-        assert live.sandbox.state is SandboxState.READY
-        is_read.set()
-        assert [file.data for file in await found] == [b"data"]
+        with Reading((b"f",)) as reading:
+            execution = await engine.run(ME, SandboxRequest(), RUN, reading=reading)
+            live = context.registry.find(ME, execution.sandbox_id)
+            world.shims[execution.id].finish()
+            assert await reading.size_bytes() == 4
+            await upkeep.pass_once()
+            assert live.sandbox.state is SandboxState.READY
+            assert home.opened == []
+            assert [file.data for file in await reading.files()] == [b"data"]
         await engine.wait_execution(ME, execution.sandbox_id, execution.id, 5)
-    assert engine.get_sandbox(ME, execution.sandbox_id).state is SandboxState.RELEASED
+        assert engine.get_sandbox(ME, execution.sandbox_id).state is SandboxState.RELEASED
+        # Nobody waits for what nobody wants.
+        with Reading((b"f",)) as reading:
+            execution = await engine.run(ME, SandboxRequest(), RUN, reading=reading)
+        world.shims[execution.id].finish()
+        await engine.wait_execution(ME, execution.sandbox_id, execution.id, 5)
+        assert engine.get_sandbox(ME, execution.sandbox_id).state is SandboxState.RELEASED
+        assert home.opened == [b"f"]
+
+
+async def test_a_file_that_grew_since_there_was_room_for_it_is_not_read() -> None:
+    home = FakeFiles({b"grows": b"1", b"large": bytes(batch.MAX_READ_BYTES), b"f": b"2"})
+    with Reading(tuple(home.contents)) as reading:
+        task = asyncio.create_task(reading.read(home.use))
+        # Together one byte more than may be.
+        assert await reading.size_bytes() == 2
+        home.contents[b"grows"] += b"3"
+        grown, large, small = await reading.files()
+        await task
+    assert (grown.data, large.data, small.data) == (b"", b"", b"2")
+    for each in (grown, large):
+        assert each.error is not None
+        assert each.error.code == "REQUEST_TOO_LARGE"
 
 
 async def test_lifetime_and_idle_time_end_a_sandbox() -> None:
