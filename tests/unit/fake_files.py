@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from sandboxd.entries import Entry, EntryKind
-from sandboxd.ports.files import SandboxFiles
-
+from sandboxd.core.entries import Entry, EntryKind
+from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.errors import FileMissing
 from tests.unit.values import NOW
 
