@@ -45,6 +45,12 @@ def child(work: Callable[[], None]) -> Iterator[int]:
             os.waitpid(pid, 0)
 
 
+def is_asleep(pid: int) -> bool:
+    """Whether it waits for a signal."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "S"
+
+
 def whole(steps: Generator[None, None, int]) -> int:
     """The result of long work, done at once."""
     while True:
@@ -80,6 +86,9 @@ def test_pairs_are_read_with_and_without_units() -> None:
 def test_times_and_memory_of_a_process() -> None:
     with child(burn(0.2)) as pid:
         process = Process(pid)
+        # From its last write to its wait is a while on a busy host, and /proc tells nobody.
+        while not is_asleep(pid):
+            time.sleep(0.001)
         assert process.look()
         assert not process.look()
         process.look_at_memory()
