@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from aiohttp import web
@@ -62,6 +62,8 @@ class _Running:
     fingerprint: str
     request_id: str
     answer: asyncio.Future[Sent]
+    # Of retries that wait for the answer.
+    waiting: set[Share] = field(default_factory=set)
 
 
 # Told whose share what it keeps is of.
@@ -84,36 +86,44 @@ class Replays:
         request_id: str,
         serve: Serve,
         share: Share,
+        drop_body: Callable[[], None],
     ) -> Sent:
-        """The first answer to this key; `serve` makes it. Raises IdempotencyKeyReused."""
+        """The first answer to this key; `serve` makes it.
+
+        drop_body: called where the request's body, and what `share` keeps for it, is of no use.
+        Raises IdempotencyKeyReused, and HostStorageFailed for an answer that cannot be read.
+        """
         if _KEY.fullmatch(key) is None:
             raise errors.InvalidRequest.field(HEADER, "must be 1 to 255 printable ASCII characters")
         running = self._running.get((caller.uid, key))
         if running is not None:
             _check(running.fingerprint, fingerprint)
-            async with self._work.waiting():
-                sent = await asyncio.shield(running.answer)
-            # Its pieces are the first one's, which has made them within its own share.
+            # The first one may need the room.
+            drop_body()
+            running.waiting.add(share)
+            try:
+                async with self._work.waiting():
+                    sent = await asyncio.shield(running.answer)
+            finally:
+                running.waiting.discard(share)
             return _again(sent, running.request_id)
         known = self._keys.find(caller.uid, key)
         if known is not None:
             _check(known.fingerprint, fingerprint)
             if known.status is not None:
-                await share.hold(known.size_bytes)
-                body = await self._keys.body(known)
-                if body is not None:
-                    pieces = (body,) if body else ()
-                    return _again(Sent(known.status, pieces), known.request_id)
+                drop_body()
+                return await self._kept(known, known.status, share)
         answer: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         # One that nobody waits for must not be reported as never retrieved.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         first_id = request_id if known is None else known.request_id
-        self._running[caller.uid, key] = _Running(fingerprint, first_id, answer)
+        running = _Running(fingerprint, first_id, answer)
+        self._running[caller.uid, key] = running
         origin = Origin(first_id, is_retry=known is not None)
         # Of the task, which may outlive the client's request.
         kept = share.another()
         kept.take_over(share)
-        work = self._first(caller, key, fingerprint, origin, serve, kept, answer, known)
+        work = self._first(caller, key, running, origin, serve, kept, known)
         try:
             await self._work.finish(work)
             sent = await answer
@@ -131,21 +141,23 @@ class Replays:
         self,
         caller: Caller,
         key: str,
-        fingerprint: str,
+        running: _Running,
         origin: Origin,
         serve: Serve,
         share: Share,
-        answer: asyncio.Future[Sent],
         known: KeptKey | None,
     ) -> None:
+        answer, first_id = running.answer, origin.request_id
         try:
             if known is None:
-                known = await self._keys.begin(caller.uid, key, fingerprint, origin.request_id)
+                known = await self._keys.begin(caller.uid, key, running.fingerprint, first_id)
             sent, is_kept = await self._serve(serve, origin, share)
             if is_kept:
                 await self._keep(known, sent)
             else:
                 await self._keys.forget(known)
+            for one in running.waiting:
+                one.join(share)
             answer.set_result(sent)
         except BaseException as exc:
             # A wait that the server's stop ended is none of the request's own answers: the next
@@ -156,6 +168,16 @@ class Replays:
                 raise
         finally:
             self._running.pop((caller.uid, key), None)
+
+    async def _kept(self, known: KeptKey, status: int, share: Share) -> Sent:
+        await share.hold(known.size_bytes)
+        body = await self._keys.body(known)
+        if body is None:
+            raise errors.HostStorageFailed(
+                f"cannot read the answer that was kept for this {HEADER}",
+                hint="look for what the first request made; a new key does it anew",
+            )
+        return _again(Sent(status, (body,) if body else ()), known.request_id)
 
     async def _serve(self, serve: Serve, origin: Origin, share: Share) -> tuple[Sent, bool]:
         """The answer, and whether it is the one that retries get: not where a retry may do

@@ -201,7 +201,7 @@ class Api:
             return send_reply(answer)
 
         return await self._replays.respond(
-            call.caller, key, fingerprint, call.request_id, serve, call.share
+            call.caller, key, fingerprint, call.request_id, serve, call.share, call.drop_body
         )
 
     def _note(self, error: SandboxdError, asker: Caller | None) -> None:

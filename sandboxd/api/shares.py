@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 # Of bodies, and of answers until they are taken, of one caller.
 BYTES_OF_CALLER = 32 << 20
@@ -151,13 +152,21 @@ class Shares:
             self._held.pop(uid, None)
 
 
+@dataclass(slots=True)
+class _Held:
+    """Bytes kept for one answer or body, and how many requests have it."""
+
+    size: int
+    users: int = 1
+
+
 class Share:
     """What one request has of its caller's."""
 
     def __init__(self, shares: Shares, uid: int) -> None:
         self._shares = shares
         self._uid = uid
-        self._size = 0
+        self._held: _Held | None = None
 
     async def turn(self) -> None:
         """Wait before each piece of work that takes the loop a part of a millisecond."""
@@ -171,18 +180,18 @@ class Share:
         """Keep at most so many bytes from now on, in place of those before; waits for room."""
         self.release()
         if size > SMALL_BYTES:
-            self._size = await self._shares.take(self._uid, size)
+            self._held = _Held(await self._shares.take(self._uid, size))
 
     async def hold_more(self, size: int, most: int) -> None:
         """What was little until now came to so many bytes, and may get to be `most`."""
-        if size > LITTLE_BYTES and not self._size:
+        if size > LITTLE_BYTES and self._held is None:
             await self.hold(most)
 
     def shrink(self, size: int) -> None:
         """It turned out to be less."""
-        if size < self._size:
-            self._shares.give_back(self._uid, self._size - size)
-            self._size = size
+        if self._held is not None and size < self._held.size:
+            self._shares.give_back(self._uid, self._held.size - size)
+            self._held.size = size
 
     def another(self) -> Share:
         """Of the same caller, for work that may outlive this one's request."""
@@ -191,10 +200,20 @@ class Share:
     def take_over(self, other: Share) -> None:
         """Keep from now on what another one kept, in place of what this one did."""
         self.release()
-        self._size, other._size = other._size, 0
+        self._held, other._held = other._held, None
+
+    def join(self, other: Share) -> None:
+        """Keep what another one of the same caller keeps, too: counted once, until both release
+        it; in place of what this one kept."""
+        self.release()
+        self._held = other._held
+        if self._held is not None:
+            self._held.users += 1
 
     def release(self) -> None:
         """Keep nothing any more."""
-        if self._size:
-            self._shares.give_back(self._uid, self._size)
-            self._size = 0
+        held, self._held = self._held, None
+        if held is not None:
+            held.users -= 1
+            if not held.users:
+                self._shares.give_back(self._uid, held.size)

@@ -108,6 +108,54 @@ async def test_what_a_client_that_left_was_to_get_is_no_part_of_its_share_for_go
             assert (await server.ask("GET", path)).status == 200
 
 
+async def test_an_answer_is_of_its_caller_s_share_until_the_last_retry_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Room for one answer while it is made, or for less beside it once it is.
+    monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", 8_500_000)
+    async with served() as server:
+        server.engine.stdout = b"x" * 900_000
+        server.engine.hold.clear()
+        first = asyncio.create_task(keyed(server, "/v1/run", RUN))
+        await server.engine.started.wait()
+        body = json.dumps(RUN).encode()
+        reader, writer = await server.connect()
+        writer.write(
+            b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Idempotency-Key: k\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        # By then the retry waits, too.
+        await keyed(server, "/v1/run", {"argv": ["false"]})
+        server.engine.hold.set()
+        ran = (await first).json
+        await reader.readuntil(b"x" * 1000)
+        path = f"/v1/sandboxes/{ran['sandbox_id']}/executions/{ran['id']}"
+        other = asyncio.create_task(server.ask("GET", path))
+        done, _ = await asyncio.wait([other], timeout=0.5)
+        assert not done
+        writer.transport.abort()
+        async with asyncio.timeout(20):
+            assert (await other).status == 200
+
+
+async def test_retries_that_wait_keep_nothing_from_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", 1 << 20)
+    async with served() as server:
+        server.engine.stdout = b"x" * 60_000
+        server.engine.hold.clear()
+        body = {"argv": ["true"], "stdin": "y" * 200_000}
+        sent = [asyncio.create_task(keyed(server, "/v1/run", body))]
+        await server.engine.started.wait()
+        sent += [asyncio.create_task(keyed(server, "/v1/run", body)) for _ in range(2)]
+        await keyed(server, "/v1/run", RUN)
+        server.engine.hold.set()
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*sent)
+        assert len({answer.json["id"] for answer in answers}) == 1
+
+
 async def test_a_client_that_left_finds_its_answer() -> None:
     async with served() as server:
         await begin_and_leave(server, b"k")
