@@ -16,7 +16,7 @@ from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.engine.sandboxes import Sandboxes
-from sandboxd.engine.spools import Spools
+from sandboxd.engine.spools import ROOM_PERIOD_SECONDS, Spools
 from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Upkeep:
             ("upkeep of the scheme", _PERIOD_SECONDS, scheme.upkeep),
             ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
             ("history", LOOK_SECONDS, self._looks.pass_once),
-            ("room for output", _PERIOD_SECONDS, Spools(self._context).pass_once),
+            ("room for output", ROOM_PERIOD_SECONDS, Spools(self._context).pass_once),
             ("disk limits", DISK_PERIOD_SECONDS, DiskKeeper(self._context).pass_once),
         ):
             self._context.tasks.start(_repeat(name, period, work), name)

@@ -52,6 +52,7 @@ class Host:
 
     async def left(self, caller: Caller) -> set[str]:
         """Whose records there are after one more look."""
+        self.world.seconds += 1
         await self.spools.pass_once()
         return {each.id for each in self.engine.list_executions(caller)}
 
