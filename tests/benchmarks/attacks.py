@@ -112,6 +112,20 @@ class Attack:
         for _ in itertools.count():
             self.ask("POST", "/v1/run", body)
 
+    def output(self) -> None:
+        """Zeros without end, of eight programs at a time; limits are to hold their CPU time."""
+        limits = {"cpus": 0.5, "max_output_bytes": 4 << 30}
+        box = self.ask("POST", "/v1/sandboxes", {"limits": {"cpus": limits["cpus"]}}).json
+        target = f"/v1/sandboxes/{box['id']}/executions"
+        body = {"command": "cat /dev/zero", "wait": False, "limits": limits}
+        assert self.ask("POST", target, body).status == 201
+        while True:
+            listed = self.ask("GET", f"{target}?status=PENDING,RUNNING&limit=100").json
+            for _ in range(8 - len(listed["executions"])):
+                self.ask("POST", target, body)
+            say_ready()
+            time.sleep(0.05)
+
     # -- files
 
     def deep_paths(self) -> None:

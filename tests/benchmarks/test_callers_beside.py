@@ -17,6 +17,7 @@ import pytest
 
 from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
 from tests.contract.probes import path_of
+from tests.file_systems import daemon_on
 from tests.harness import ROOT, Daemon, running_daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
@@ -82,6 +83,18 @@ def resident_bytes(daemon: Daemon) -> int:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_hostile_caller_hardly_slows_down_another(daemon: Daemon, name: str) -> None:
+    check_beside(daemon, name)
+
+
+def test_output_that_fills_the_disk_takes_nothing_from_others() -> None:
+    # The rest of a small disk, which is written to as fast as can be.
+    with daemon_on("tmpfs", SANDBOX_DISK_FLOOR_BYTES="64M") as small:
+        os.chmod(small.socket, 0o666)  # noqa: S103
+        check_beside(small, "output")
+
+
+def check_beside(daemon: Daemon, name: str) -> None:
+    """Nothing is refused to a well-behaved caller, or lost, and all of it is soon enough."""
     with caller(daemon, SECOND_UID) as modest:
         known = modest.ok("POST", "/v1/run", {"command": "echo kept"})
         alone, before = measured(modest, known), resident_bytes(daemon)
