@@ -18,12 +18,11 @@ from tests.conftest import unmet
 from tests.packaging.chroot import CHECKOUT, Chroot
 
 pytestmark = [pytest.mark.timeout(5400), pytest.mark.usefixtures("requires_root")]
-# Runtimes and linters that ./dev does not install for tests, and what is not root's to try. Any
-# other reason is a prerequisite that it forgot.
+# Runtimes, headers and linters that ./dev does not install for tests, and what is not root's to
+# try. Any other reason is a prerequisite that it forgot.
 EXPECTED_SKIPS = re.compile(
-    r": (no (gcc|go|java|node|rustc) here"
+    r": (no (gcc|go|java|node|kernel headers of \w+) here"
     r"|(ruff|mypy) \(\./dev lint installs it\)"
-    r"|got empty parameter set \['machine'\], function test_numbers_are_the_kernel_headers_own\b.*"
     r"|for a user other than root"
     r")$"
 )
