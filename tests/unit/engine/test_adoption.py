@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from typing import Any
 
 from sandboxd.core.model import (
     Caller,
@@ -19,20 +19,25 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
-from tests.unit.engine.fakes.engine import make_context, make_engine, make_upkeep
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine, make_upkeep
+from tests.unit.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))
 
 
-def next_daemon(world: World, before: Context, **settings: object) -> tuple[Engine, Context]:
+def next_daemon(world: World, **settings: Any) -> tuple[Engine, Context]:
     """An engine over what an earlier one left in the world."""
-    context = replace(make_context(world, **settings), store=before.store)
-    engine = Engine(context)
+    engine, context = make_engine(world, **settings)
     # The test's own, so that it knows when there was a round.
     engine._upkeep.start = lambda: None  # type: ignore[method-assign]
     return engine, context
+
+
+def make_pending(world: World, execution_id: str) -> None:
+    """Have the record say what it says before the answer of the shim."""
+    record = world.saved_executions[execution_id]
+    record.outcome, record.started_at = Outcome(ExecutionStatus.PENDING), None
 
 
 async def look(context: Context) -> None:
@@ -57,11 +62,12 @@ async def test_idle_time_and_lifetime_go_on() -> None:
         await ended(engine, context, world, idle)
         context.tasks.cancel_all()
     world.seconds += 6
-    engine, context = next_daemon(world, context)
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         await look(context)
-        assert [idle.state, short.state] == [SandboxState.READY] * 2
+        states = [engine.get_sandbox(ME, box.id).state for box in (idle, short)]
+        assert states == [SandboxState.READY] * 2
         world.seconds += 5
         await look(context)
         for box in (idle, short):
@@ -81,7 +87,7 @@ async def test_retention_goes_on() -> None:
         world.seconds += 60
         late = await ended(engine, context, world, box)
         context.tasks.cancel_all()
-    engine, context = next_daemon(world, context, retention_seconds=100.0)
+    engine, context = next_daemon(world, retention_seconds=100.0)
     async with context.tasks:
         await engine.open()
         await look(context)
@@ -110,7 +116,7 @@ async def test_a_release_that_was_cut_short_goes_on_for_the_same_cause() -> None
         # Whoever asks next does not change why.
         assert Sandboxes(context).start_release(live, ErrorCode.RELEASED) is live.release
         context.tasks.cancel_all()
-    engine, context = next_daemon(world, context)
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         release = context.registry.find(ME, box.id).release
@@ -124,7 +130,7 @@ async def test_a_drained_host_stays_drained() -> None:
     world = World()
     engine, context = make_engine(world)
     assert (await engine.set_draining(draining=True)).draining
-    engine, context = next_daemon(world, context)
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         assert engine.host().draining
@@ -139,9 +145,8 @@ async def test_a_command_that_was_started_before_anybody_was_told_goes_on() -> N
         box = await engine.create_sandbox(ME, SandboxRequest())
         execution = await engine.start_execution(ME, box.id, RUN)
         context.tasks.cancel_all()
-    # As the record is before the answer of the shim.
-    execution.outcome, execution.started_at = Outcome(ExecutionStatus.PENDING), None
-    engine, context = next_daemon(world, context)
+    make_pending(world, execution.id)
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         adopted = engine.get_execution(ME, box.id, execution.id)
@@ -160,9 +165,9 @@ async def test_a_start_that_had_not_got_to_its_command_is_taken_back() -> None:
         box = await engine.create_sandbox(ME, SandboxRequest())
         execution = await engine.start_execution(ME, box.id, RUN)
         context.tasks.cancel_all()
-    execution.outcome, execution.started_at = Outcome(ExecutionStatus.PENDING), None
-    world.calls.remove("go")
-    engine, context = next_daemon(world, context)
+    make_pending(world, execution.id)
+    world.shims[execution.id].started_at = None
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         assert engine.list_executions(ME) == []
@@ -180,7 +185,7 @@ async def test_a_full_disk_does_not_keep_a_daemon_from_starting() -> None:
         context.tasks.cancel_all()
     del world.shims[execution.id]
     world.full = True
-    engine, context = next_daemon(world, context)
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         assert str(engine.get_execution(ME, box.id, execution.id).outcome.status) == "LOST"

@@ -11,8 +11,8 @@ from sandboxd.core.model import Caller, Command, LimitChanges
 from sandboxd.core.policy import CallerQuota
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
 from sandboxd.errors import QuotaExceeded
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.world import World
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)

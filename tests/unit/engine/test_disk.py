@@ -9,14 +9,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sandboxd.core.model import Caller, Command, ErrorCode, ExecutionStatus, LimitChanges, Outcome
+from sandboxd.core.model import (
+    Caller,
+    Command,
+    EnforcedBy,
+    ErrorCode,
+    ExecutionStatus,
+    LimitChanges,
+    Outcome,
+)
 from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from sandboxd.errors import DiskQuotaExceeded, DiskUncountable
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.world import World
+from sandboxd.errors import DiskQuotaExceeded, DiskUncountable, HostDiskFull, LimitBelowUsage
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))
@@ -207,6 +215,31 @@ async def test_nothing_is_counted_where_the_kernel_holds() -> None:
         await look(keeper)
         await keeper.taker(live)(1 << 50)
         assert counts(world) == 0
+
+
+async def test_a_disk_of_its_own_is_never_made_smaller_than_what_is_on_it() -> None:
+    world = World()
+    world.disk_own = True
+    async with running(world) as (engine, _, live):
+        world.disk_used = 6 * MIB
+        with pytest.raises(LimitBelowUsage):
+            await engine.change_sandbox(
+                ME, live.sandbox.id, LimitChanges(disk_bytes=5 * MIB), metadata=None,
+                lifetime_seconds=None, idle_timeout_seconds=None, force=True,
+            )  # fmt: skip
+        assert live.sandbox.limits.disk_bytes == 10 * MIB
+        assert world.disk_limits == {live.sandbox.uid: 10 * MIB}
+        assert live.sandbox.enforcement["disk_bytes"].by is EnforcedBy.KERNEL
+
+
+async def test_a_full_disk_of_its_own_is_the_sandbox_s_limit_and_no_matter_of_the_host_s() -> None:
+    world = World()
+    async with running(world) as (engine, _, live):
+        for own, named in ((True, DiskQuotaExceeded), (False, HostDiskFull)):
+            world.disk_own = own
+            with pytest.raises(named):
+                async with engine.files(ME, live.sandbox.id):
+                    raise HostDiskFull("cannot write: no space left on device")
 
 
 async def test_the_uid_is_free_of_its_limit_after_a_release() -> None:

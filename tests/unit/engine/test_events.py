@@ -15,8 +15,8 @@ from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.life import Life
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.world import World
 from tests.unit.values import NOW, a_sandbox
 
 ME = Caller(1000, 1000, 1, is_admin=False)

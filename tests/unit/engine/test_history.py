@@ -23,8 +23,8 @@ from sandboxd.engine.engine import Engine
 from sandboxd.engine.history import History, Told
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from tests.unit.engine.fakes.engine import make_context, make_engine
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_context, make_engine
+from tests.unit.fakes.world import World
 from tests.unit.values import an_execution
 
 ME = Caller(1000, 1000, 1, is_admin=False)

@@ -14,9 +14,9 @@ from sandboxd.core.model import Caller, Command, TerminalSize
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, Progress, SandboxRequest
 from sandboxd.errors import ExecutionFinished, InvalidRequest, StdinClosed
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.shims import FakeInput, FakeShim
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.shims import FakeInput, FakeShim
+from tests.unit.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 OPEN = Command(argv=("cat",), stdin_open=True)
@@ -164,5 +164,5 @@ async def test_followers_are_told_of_the_end_and_forgotten() -> None:
             async with asyncio.timeout(10):
                 await news.wait()
             assert it.engine.get_execution(ME, it.ref, it.id).is_finished
-            assert f"watch {it.id}" in it.shim.world.held
-        assert f"watch {it.id}" not in it.shim.world.held
+            assert it.shim.world.records[it.id].rings
+        assert it.shim.world.records[it.id].rings == []

@@ -39,10 +39,10 @@ from sandboxd.errors import (
     SandboxReleased,
     SandboxSuspended,
 )
-from tests.unit.engine.fakes.engine import make_engine, make_upkeep
-from tests.unit.engine.fakes.stores import FakeWorkspaces
-from tests.unit.engine.fakes.world import Broken, World
 from tests.unit.fake_files import FakeFiles
+from tests.unit.fakes.engine import make_engine, make_upkeep
+from tests.unit.fakes.stores import FakeWorkspaces
+from tests.unit.fakes.world import Broken, World
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)

@@ -10,8 +10,8 @@ from sandboxd.engine.executions import Executions
 from sandboxd.engine.reconcile import Reconcile
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.world import World
 
 ME = Caller(1000, 1000, 1, is_admin=False)
 RUN = ExecutionRequest(Command(argv=("true",)))

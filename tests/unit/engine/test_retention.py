@@ -16,8 +16,8 @@ from sandboxd.engine.executions import wait_finished
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.errors import QuotaExceeded
-from tests.unit.engine.fakes.engine import make_engine, make_upkeep
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine, make_upkeep
+from tests.unit.fakes.world import World
 from tests.unit.values import LIMITS
 
 GREEDY = Caller(1000, 1000, 1, is_admin=False)

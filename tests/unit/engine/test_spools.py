@@ -14,8 +14,8 @@ from sandboxd.engine.context import Context
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.spools import Spools
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.world import World
 from tests.unit.values import LIMITS
 
 GREEDY = Caller(1000, 1000, 1, is_admin=False)
@@ -39,7 +39,7 @@ class Host:
     async def prints(self, caller: Caller, size: int) -> Execution:
         """One that runs on."""
         started = await self.engine.start_execution(caller, self.boxes[caller.uid], RUN)
-        self.world.spools[started.id] = size
+        self.world.more_printed[started.id] = size
         return started
 
     async def printed(self, caller: Caller, size: int) -> str:
@@ -78,7 +78,7 @@ async def test_files_that_fill_the_disk_take_nobodys_output(
         running = await on.prints(MODEST, 3 * GIB)
         assert await on.left(MODEST) == {*kept, running.id}
         on.world.free_bytes = 0
-        on.world.spools[running.id] += MIB
+        on.world.more_printed[running.id] += MIB
         for _ in range(3):
             assert await on.left(MODEST) == {*kept, running.id}
         assert not running.is_finished
@@ -102,7 +102,7 @@ async def test_whoever_adds_output_makes_room() -> None:
         assert await on.left(GREEDY) == everything - {results[0]}
         assert not live[GREEDY.uid].is_finished
         on.world.free_bytes = GIB
-        on.world.spools[live[GREEDY.uid].id] += GIB
+        on.world.more_printed[live[GREEDY.uid].id] += GIB
         assert await on.left(GREEDY) == everything - {results[0]}
         ended = await on.engine.wait_execution(
             GREEDY, on.boxes[GREEDY.uid], live[GREEDY.uid].id, timeout_seconds=5

@@ -23,9 +23,9 @@ from sandboxd.core.model import (
 from sandboxd.core.outcome import Facts
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
-from tests.unit.engine.fakes.engine import make_engine
-from tests.unit.engine.fakes.world import World
 from tests.unit.engine.test_adoption import next_daemon
+from tests.unit.fakes.engine import make_engine
+from tests.unit.fakes.world import World
 from tests.unit.values import LIMITS
 
 ME = Caller(1000, 1000, 1, is_admin=False)
@@ -107,7 +107,7 @@ async def adopted(world: World, own: dict[str, Any], facts: Facts | None) -> dic
         context.tasks.cancel_all()
     shim = world.shims[execution.id]
     shim.die() if facts is None else shim.leave(facts)
-    engine, context = next_daemon(world, context)
+    engine, context = next_daemon(world)
     async with context.tasks:
         await engine.open()
         found = told(engine.get_execution(ME, execution.sandbox_id, execution.id))

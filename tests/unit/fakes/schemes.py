@@ -5,46 +5,60 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from sandboxd.core.model import Enforcement, Execution, Limits, Sandbox, SandboxUsage, SchemeName
+from sandboxd.core.model import (
+    EnforcedBy,
+    Enforcement,
+    Execution,
+    Limits,
+    Sandbox,
+    SandboxUsage,
+    SchemeName,
+)
 from sandboxd.engine.ports.launch import Shim
-from tests.unit.engine.fakes.world import World
+from sandboxd.schemes import common
+from tests.unit.fakes.world import World
+
+_FILES = {"memory_bytes": "memory.max", "cpus": "cpu.max", "pids": "pids.max"}
+_UNHELD = ("io_read_bytes_per_second", "io_write_bytes_per_second")
 
 
 class FakeScheme:
-    """Fits ports.scheme.Scheme."""
+    """Fits ports.scheme.Scheme: units and a kernel that holds all but the IO."""
 
-    name = SchemeName.RLIMIT
-    reason = "a test"
-    holds_all_tasks = False
+    name = SchemeName.SYSTEMD
+    reason = "systemd is PID 1"
+    holds_all_tasks = True
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def sandbox_unit(self, sandbox_id: str) -> str | None:
-        return None
+        return f"sandboxd-{sandbox_id}.slice"
 
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
-        return None
+        return f"sandboxd-{sandbox_id}-{execution_id}.scope"
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
-        return {}
+        held = {name: Enforcement(EnforcedBy.KERNEL, file) for name, file in _FILES.items()}
+        unheld = dict.fromkeys(_UNHELD, Enforcement(EnforcedBy.NONE, "no block device"))
+        return {**common.enforcement(), **held, **unheld}
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
-        return {}
+        return common.rlimits(limits)
 
     def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
         return {}
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
-        self._world.call("create_sandbox")
-        self._world.held.add(f"slice {sandbox.id}")
+        await self._world.reach("create_sandbox")
+        self._world.hold(f"slice {sandbox.id}")
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
         self._world.call("place")
-        self._world.held.add(f"scope {execution.id}")
+        self._world.hold(f"scope {execution.id}")
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
-        self._world.held.discard(f"scope {execution.id}")
+        self._world.drop(f"scope {execution.id}")
 
     async def change_limits(
         self,
@@ -90,7 +104,7 @@ class FakeScheme:
 
     async def release_sandbox(self, sandbox: Sandbox) -> None:
         self._world.call("release_sandbox")
-        self._world.held.discard(f"slice {sandbox.id}")
+        self._world.drop(f"slice {sandbox.id}")
 
     async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
         scopes = {held for held in self._world.held if held.startswith("scope ")}
@@ -110,11 +124,11 @@ class FakeRoots:
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
     ) -> None:
-        self._world.held.add(f"root {sandbox.id}")
+        self._world.hold(f"root {sandbox.id}")
         self._world.call("build_root")
 
     async def remove(self, sandbox: Sandbox) -> None:
-        self._world.held.discard(f"root {sandbox.id}")
+        self._world.drop(f"root {sandbox.id}")
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_roots")

@@ -3,21 +3,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from typing import cast
 
 from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Sandbox
 from sandboxd.core.sums import Past
 from sandboxd.core.times import OutputTimes
+from sandboxd.core.turns import Turn
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.ports.workspaces import DiskUse, Room
-from sandboxd.errors import HostDiskFull
-from tests.unit.engine.fakes.world import World
+from sandboxd.errors import HostDiskFull, LimitBelowUsage
+from sandboxd.workspace.files import HomeFiles
+from sandboxd.workspace.place import Place
+from sandboxd.workspace.removal import remove_tree
+from tests.unit.fakes.world import Record, World
 
 
 class FakeWorkspaces:
-    """Fits ports.workspaces.Workspaces."""
+    """Fits ports.workspaces.Workspaces. Records go with the directories that they are in."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -30,42 +37,67 @@ class FakeWorkspaces:
         return Room(self._world.free_bytes, self._world.floor_bytes)
 
     async def create(self, sandbox: Sandbox) -> None:
-        self._world.held.add(f"home {sandbox.id}")
+        self._world.hold(f"home {sandbox.id}")
         self._world.call("create_workspace")
+        if self._world.disk is not None:
+            for path in self._directories(sandbox.id):
+                os.makedirs(path)
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
         self._world.call("create_execution")
-        self._world.held.add(f"record {execution_id}")
+        self._world.records[execution_id] = Record(sandbox_id)
+        self._world.hold(f"record {execution_id}")
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
-        self._world.held.discard(f"record {execution_id}")
+        self._world.records.pop(execution_id, None)
+        self._world.saved_executions.pop(execution_id, None)
+        self._world.drop(f"record {execution_id}")
 
     async def execution_ids(self, sandbox_id: str) -> Collection[str]:
-        names = (held.partition(" ") for held in self._world.held)
-        return [name for kind, _, name in names if kind == "record"]
+        return [
+            execution_id
+            for execution_id, record in self._world.records.items()
+            if record.sandbox_id == sandbox_id
+        ]
 
     async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
-        self._world.held.discard(f"record {execution_id}")
+        await self.remove_execution(sandbox_id, execution_id)
 
     async def remove_contents(self, sandbox: Sandbox) -> None:
-        self._world.held.discard(f"home {sandbox.id}")
+        self._world.drop(f"home {sandbox.id}")
+        if self._world.disk is not None:
+            for path in self._directories(sandbox.id):
+                shutil.rmtree(path)
 
     async def remove(self, sandbox_id: str) -> None:
-        self._world.held.discard(f"home {sandbox_id}")
+        self._world.drop(f"home {sandbox_id}")
+        for execution_id in await self.execution_ids(sandbox_id):
+            await self.remove_execution(sandbox_id, execution_id)
+        self._world.saved_sandboxes.pop(sandbox_id, None)
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_workspaces")
 
     def holds_disk(self, sandbox_id: str) -> bool:
-        return self._world.disk_held
+        return self._world.disk_held or self._world.disk_own
 
     def has_own_disk(self, sandbox_id: str) -> bool:
-        return False
+        return self._world.disk_own
 
     def disk_enforcement(self) -> Enforcement:
-        return Enforcement(EnforcedBy.SUPERVISOR, "a test")
+        if self._world.disk_own:
+            return Enforcement(EnforcedBy.KERNEL, "a file system of its own")
+        if self._world.disk_held:
+            return Enforcement(EnforcedBy.KERNEL, "user quota")
+        return Enforcement(EnforcedBy.SUPERVISOR, "counted", "every 0.25 s")
 
     async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
+        if self._world.disk_own and size_bytes < self._world.disk_used:
+            raise LimitBelowUsage(
+                f"cannot lower disk_bytes to {size_bytes}: more is in use",
+                details={"limit": "disk_bytes", "asked": size_bytes,
+                         "current": self._world.disk_used},
+            )  # fmt: skip
         self._world.disk_limits[sandbox.uid] = size_bytes
 
     async def lift_disk_limit(self, uid: int) -> None:
@@ -88,13 +120,26 @@ class FakeWorkspaces:
         caller_uid: int,
         private_tmp: bool,
     ) -> SandboxFiles:
-        return cast("SandboxFiles", self)
+        disk = self._world.disk
+        if disk is None:
+            # For tests that ask only whether files may be used.
+            return cast("SandboxFiles", self)
+        home, tmp, staging = self._directories(sandbox.id)
+        turn = Turn(caller_uid, sandbox.id)
+        inside = {b"/tmp": tmp, os.fsencode(home): home}
+        uid = os.getuid()
+        return HomeFiles(Place(home, staging, uid, disk.workers, _remove, take, turn, inside))
 
     def home(self, sandbox_id: str) -> str:
-        return f"/home/{sandbox_id}"
+        return self._directories(sandbox_id)[0]
 
     def tmp(self, sandbox_id: str) -> str:
-        return f"/tmp/{sandbox_id}"
+        return self._directories(sandbox_id)[1]
+
+    def _directories(self, sandbox_id: str) -> list[str]:
+        """Home, tmp and staging; they are there only where there is a disk."""
+        below = "" if self._world.disk is None else self._world.disk.directory
+        return [f"{below}/{sandbox_id}/{name}" for name in ("home", "tmp", "staging")]
 
     def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
         return {}
@@ -106,12 +151,17 @@ class FakeWorkspaces:
         return f"/records/{execution_id}"
 
     def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
-        return self._world.spools.get(execution_id, 0) if stream == "stdout" else 0
+        more = self._world.more_printed.get(execution_id, 0) if stream == "stdout" else 0
+        return len(self._spool(execution_id, stream)) + more
 
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
-        return b""
+        return bytes(self._spool(execution_id, stream)[offset : offset + size])
+
+    def _spool(self, execution_id: str, stream: str) -> bytearray:
+        record = self._world.records.get(execution_id)
+        return bytearray() if record is None else record.spools[stream]
 
     async def output_times(
         self, sandbox_id: str, execution_id: str, stream: str
@@ -122,11 +172,18 @@ class FakeWorkspaces:
     def watch_output(
         self, sandbox_id: str, execution_id: str, ring: Callable[[], None]
     ) -> Iterator[None]:
-        self._world.held.add(f"watch {execution_id}")
+        rings = self._world.records[execution_id].rings
+        rings.append(ring)
+        self._world.call(f"watch {execution_id}")
         try:
             yield
         finally:
-            self._world.held.discard(f"watch {execution_id}")
+            rings.remove(ring)
+            self._world.tell()
+
+
+async def _remove(path: str) -> None:
+    remove_tree(path)
 
 
 class FakeUids:
@@ -139,20 +196,20 @@ class FakeUids:
     async def take(self, sandbox_id: str) -> int:
         self._world.call("take_uid")
         self._next += 1
-        self._world.held.add(f"uid {self._next}")
+        self._world.hold(f"uid {self._next}")
         return self._next
 
     async def give_back(self, uid: int) -> bool:
         if uid in self._world.stuck_uids:
             return False
-        self._world.held.discard(f"uid {uid}")
+        self._world.drop(f"uid {uid}")
         return True
 
     async def busy(self, uids: Collection[int]) -> Collection[int]:
         return self._world.stuck_uids & set(uids)
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
-        self._world.held.add(f"uid {uid}")
+        self._world.hold(f"uid {uid}")
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         self._world.call("discard_unknown_uids")
@@ -163,31 +220,36 @@ class FakeStore:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.sandboxes: dict[str, Sandbox] = {}
-        self.executions: dict[str, Execution] = {}
-        self.draining = False
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
+        self._check_room()
         self._world.call("save_sandbox")
-        self.sandboxes[sandbox.id] = sandbox
+        self._world.saved_sandboxes[sandbox.id] = copy(sandbox)
 
     async def save_execution(self, execution: Execution) -> None:
-        if self._world.full:
-            raise HostDiskFull("no room")
+        self._check_room()
         self._world.call("save_execution")
-        self.executions[execution.id] = execution
+        self._world.saved_executions[execution.id] = copy(execution)
 
     async def save_draining(self, draining: bool) -> None:
-        self.draining = draining
+        self._check_room()
+        self._world.saved_draining = draining
 
     async def load_draining(self) -> bool:
-        return self.draining
+        return self._world.saved_draining
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         return [
-            (s, [e for e in self.executions.values() if e.sandbox_id == s.id])
-            for s in self.sandboxes.values()
+            (
+                copy(s),
+                [copy(e) for e in self._world.saved_executions.values() if e.sandbox_id == s.id],
+            )
+            for s in self._world.saved_sandboxes.values()
         ]
+
+    def _check_room(self) -> None:
+        if self._world.full:
+            raise HostDiskFull("cannot write a record: the disk is full")
 
 
 class FakePast:
@@ -206,5 +268,5 @@ class FakePast:
 
     async def save(self, past: Past) -> None:
         if self._world.full:
-            raise HostDiskFull("no room")
+            raise HostDiskFull("cannot write the history: the disk is full")
         self.saved.append(past)

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Findings, Lack, offers
 from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget
@@ -14,11 +18,14 @@ from sandboxd.engine.looks import Looks
 from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
-from tests.unit.engine.fakes.schemes import FakeRoots, FakeScheme
-from tests.unit.engine.fakes.shims import FakeLauncher
-from tests.unit.engine.fakes.stores import FakePast, FakeStore, FakeUids, FakeWorkspaces
-from tests.unit.engine.fakes.world import World
+from tests.unit.fakes.schemes import FakeRoots, FakeScheme
+from tests.unit.fakes.shims import FakeLauncher
+from tests.unit.fakes.stores import FakePast, FakeStore, FakeUids, FakeWorkspaces
+from tests.unit.fakes.world import World
 from tests.unit.values import LIMITS
+
+FOUR_SANDBOXES = Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes)
+MANY_TASKS = TaskBudget(1 << 22, "a test")
 
 
 def settings(**changes: object) -> Settings:
@@ -41,8 +48,14 @@ def settings(**changes: object) -> Settings:
     return Settings(**chosen)  # type: ignore[arg-type]
 
 
-def make_context(world: World, **changes: object) -> Context:
-    """A context of fakes; its budget holds four default sandboxes."""
+def make_context(
+    world: World,
+    *,
+    budget: Budget = FOUR_SANDBOXES,
+    tasks: TaskBudget = MANY_TASKS,
+    **changes: object,
+) -> Context:
+    """A context of fakes."""
     return Context(
         settings=settings(**changes),
         clock=world,
@@ -53,9 +66,7 @@ def make_context(world: World, **changes: object) -> Context:
         uids=FakeUids(world),
         store=FakeStore(world),
         past=FakePast(world),
-        registry=Registry(
-            Budget(5 * LIMITS.memory_bytes, LIMITS.memory_bytes), TaskBudget(1 << 22, "a test")
-        ),
+        registry=Registry(budget, tasks),
         tasks=Tasks(),
         life=Life(world),
     )
@@ -66,7 +77,27 @@ def make_upkeep(context: Context) -> Upkeep:
     return Upkeep(context, Sandboxes(context), Executions(context), Looks(context))
 
 
-def make_engine(world: World, **changes: object) -> tuple[Engine, Context]:
-    """An engine over fakes."""
+@asynccontextmanager
+async def running_engine(world: World, **changes: Any) -> AsyncIterator[Engine]:
+    """An engine that took over what there is, and looks after it until the end of the context; what
+    runs then goes on."""
+    engine, context = make_engine(world, **changes)
+    failure: Exception | None = None
+    async with context.tasks:
+        await engine.open()
+        try:
+            yield engine
+            await engine.close()
+        except Exception as exc:
+            failure = exc
+        finally:
+            context.tasks.cancel_all()
+    if failure is not None:
+        # Past the task group, which would wrap it.
+        raise failure
+
+
+def make_engine(world: World, **changes: Any) -> tuple[Engine, Context]:
+    """An engine over fakes. changes: of `make_context`."""
     context = make_context(world, **changes)
     return Engine(context), context
