@@ -15,12 +15,12 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from sandboxd.api.engine_port import Stream
 from sandboxd.api.following import Reader, finish, send, whole_or_broken
 from sandboxd.api.moments import check_times, offset_since
 from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.core.model import Stream
 from sandboxd.core.times import OutputTimes
 from sandboxd.errors import InvalidRequest
 from sandboxd.wire.answers import Answer, ExecutionAnswer, OutputEvent

@@ -12,9 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
-from sandboxd.api.engine_port import Engine, Stream
 from sandboxd.api.routes import Call
-from sandboxd.core.model import Execution
+from sandboxd.core.model import Execution, Stream
+from sandboxd.engine.engine import Engine
 from sandboxd.errors import RangeNotSatisfiable, SandboxdError
 
 logger = logging.getLogger(__name__)

@@ -12,12 +12,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from sandboxd.api.engine_port import Stream
 from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.api.shares import SMALL_BYTES
-from sandboxd.core.model import Execution
+from sandboxd.core.model import Execution, Stream
 from sandboxd.engine.batch import Reading
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, Inline
 from sandboxd.wire.files import ReadFileAnswer

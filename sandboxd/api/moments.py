@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sandboxd.api.engine_port import Engine, Stream
-from sandboxd.core.model import Execution
+from sandboxd.core.model import Execution, Stream
 from sandboxd.core.times import OutputTimes
+from sandboxd.engine.engine import Engine
 from sandboxd.errors import OutputTimesUnknown
 
 

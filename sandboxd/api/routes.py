@@ -13,7 +13,6 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 from pydantic import BaseModel
 
-from sandboxd.api.engine_port import Engine
 from sandboxd.api.responses import Reply
 from sandboxd.api.seen import Seen
 from sandboxd.api.shares import Share
@@ -21,6 +20,7 @@ from sandboxd.api.work import Work
 from sandboxd.core.entries import clean_path
 from sandboxd.core.model import Caller
 from sandboxd.core.names import is_id, is_name
+from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import Origin
 from sandboxd.errors import ExecutionNotFound, SandboxdError, SandboxNotFound
 from sandboxd.wire.requests import Request

@@ -17,7 +17,6 @@ from aiohttp import web
 from sandboxd.api import openapi, replays
 from sandboxd.api.connection import Connection, ConnectionFactory
 from sandboxd.api.decode import read_body, read_query, validate
-from sandboxd.api.engine_port import Engine
 from sandboxd.api.peer import NOBODY, Peer
 from sandboxd.api.responses import Reply, Sent, error_response, internal_error, send_reply
 from sandboxd.api.routes import Access, AnyRoute, Call, check_parameters, path_parameter
@@ -28,6 +27,7 @@ from sandboxd.api.work import Work
 from sandboxd.core.logs import ASKED, Asked, about
 from sandboxd.core.model import Caller
 from sandboxd.core.names import new_id
+from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import Origin
 from sandboxd.errors import (
     AccessDenied,

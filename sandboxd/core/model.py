@@ -7,7 +7,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 
 class SchemeName(enum.StrEnum):
@@ -241,6 +241,9 @@ class Outcome:
     limit_owner: LimitOwner | None = None
     exit_code: int | None = None
     signal: int | None = None
+
+
+Stream = Literal["stdout", "stderr"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from sandboxd.core.model import (
     OutputSummary,
     Sandbox,
     SandboxUsage,
+    Stream,
     TerminalSize,
 )
 from sandboxd.core.outcome import with_ended
@@ -52,7 +53,8 @@ _log = logging.getLogger(__name__)
 
 
 class Engine:
-    """All sandboxes and executions of one daemon."""
+    """All sandboxes and executions of one daemon. `ref` is a sandbox's id, or its owner's name for
+    it; what the caller may not see does not exist: SandboxNotFound, ExecutionNotFound."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -271,13 +273,15 @@ class Engine:
         """Change its terminal's size."""
         await inputs.resize(self._find(caller, ref, execution_id), size)
 
-    async def read_output(self, execution: Execution, stream: str, offset: int, size: int) -> bytes:
+    async def read_output(
+        self, execution: Execution, stream: Stream, offset: int, size: int
+    ) -> bytes:
         """Bytes of an execution's spool; fewer than `size` at its end."""
         return await self._context.workspaces.read_output(
             execution.sandbox_id, execution.id, stream, offset, size
         )
 
-    async def output_times(self, execution: Execution, stream: str) -> OutputTimes | None:
+    async def output_times(self, execution: Execution, stream: Stream) -> OutputTimes | None:
         """When an execution's output came; None where nobody knows."""
         return await self._context.workspaces.output_times(
             execution.sandbox_id, execution.id, stream

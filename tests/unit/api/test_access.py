@@ -58,9 +58,10 @@ async def test_others_things_do_not_exist(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr("sandboxd.api.connection.read_peer", lambda _socket: peer)
 
         close = {"Connection": "close"}
+        server.commands(seconds=None)
         become(1001)
-        created = await server.ask("POST", "/v1/run", {"argv": ["true"], "name": "a"},
-                                   headers=close)  # fmt: skip
+        run = {"argv": ["true"], "name": "a", "wait": False}
+        created = await server.ask("POST", "/v1/run", run, headers=close)
         box, execution = created.json["sandbox_id"], created.json["id"]
         paths = [f"/v1/sandboxes/{box}", "/v1/sandboxes/a", f"/v1/sandboxes/{box}/executions",
                  f"/v1/sandboxes/{box}/executions/{execution}",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxd.wire import payload
-from tests.unit.api.harness import served
+from tests.unit.api.harness import ADMIN, served
 
 ID = "abcdefghijkl"
 RUN = {"argv": ["true"]}
@@ -125,7 +125,8 @@ async def test_bad_bodies_name_their_field_and_reason() -> None:
             assert fields[0]["reason"], shown
             assert reason in fields[0]["reason"], shown
             assert not fields[0]["reason"][0].isupper() or fields[0]["reason"][:3].isupper()
-        assert server.engine.requests == []
+        assert server.engine.list_sandboxes(ADMIN) == []
+        assert "create_sandbox" not in server.world.calls
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ async def test_an_unexpected_exception_is_500_with_no_word_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with served() as server:
-        server.engine.fails = RuntimeError("secret")
+        server.world.breaks, server.world.fault = "create_sandbox", RuntimeError("secret")
         answered = await server.ask("POST", "/v1/run", RUN)
         assert (answered.status, answered.error["code"]) == (500, "INTERNAL")
         assert b"secret" not in answered.body

@@ -98,8 +98,7 @@ async def test_silent_and_half_sent_connections_are_closed(monkeypatch: pytest.M
             answer = await server.send(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n" + more)
             assert answer.count(b"HTTP/1.1 200 OK") == 1
         # A handler at work is no silent connection.
-        server.engine.hold.clear()
-        asyncio.get_running_loop().call_later(0.6, server.engine.hold.set)
+        server.commands(seconds=0.6)
         assert (await server.ask("POST", "/v1/run", RUN)).status == 200
 
 
@@ -107,7 +106,7 @@ async def test_an_answer_that_nobody_takes_is_dropped(monkeypatch: pytest.Monkey
     monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.2)
     monkeypatch.setattr(responses, "TAKEN_SECONDS", 0.2)
     async with served() as server:
-        server.engine.stdout = b"x" * (1 << 20)
+        server.commands(b"x" * (1 << 20))
         reader, writer = await asyncio.open_unix_connection(server.path, limit=1 << 10)
         writer.write(post(RUN))
         head = await reader.readline()
@@ -123,27 +122,25 @@ async def test_an_answer_that_nobody_takes_is_dropped(monkeypatch: pytest.Monkey
 
 async def test_a_client_that_leaves_ends_its_wait_and_not_the_execution() -> None:
     async with served() as server:
-        server.engine.hold.clear()
-        server.engine.may_start.clear()
+        server.commands(seconds=None)
+        gate = server.world.gates["launch"] = asyncio.Event()
         _reader, writer = await server.connect()
         writer.write(post(RUN))
-        await server.engine.starting.wait()
+        await server.world.until(lambda: "launch waits" in server.world.calls)
         writer.transport.abort()
-        server.engine.may_start.set()
-        async with asyncio.timeout(10):
-            await server.engine.started.wait()
+        gate.set()
+        await server.started()
         [execution] = (await server.ask("GET", "/v1/executions")).json["executions"]
         assert execution["status"] == "RUNNING"
 
 
 async def test_stopping_ends_waits_within_two_seconds() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         waiting = asyncio.ensure_future(server.ask("POST", "/v1/run", RUN))
         _reader, silent = await server.connect()
         silent.write(b"GET /heal")
-        async with asyncio.timeout(10):
-            await server.engine.started.wait()
+        await server.started()
         before = time.monotonic()
     assert time.monotonic() - before < 2
     answered = await waiting
@@ -153,9 +150,9 @@ async def test_stopping_ends_waits_within_two_seconds() -> None:
 
 async def test_stopping_gives_up_work_that_does_not_end() -> None:
     async with served() as server:
-        server.engine.may_start.clear()
+        server.world.gates["create_sandbox"] = asyncio.Event()
         waiting = asyncio.ensure_future(server.ask("POST", "/v1/sandboxes", {}))
-        await server.engine.starting.wait()
+        await server.world.until(lambda: "create_sandbox waits" in server.world.calls)
         before = time.monotonic()
     assert time.monotonic() - before < 2
     assert (await waiting).error["code"] == "DRAINING"

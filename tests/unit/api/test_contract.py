@@ -146,8 +146,11 @@ def test_every_written_example_is_a_request_that_is_taken() -> None:
 
 async def test_the_server_has_every_route_of_the_document_and_answers_as_announced() -> None:
     async with served() as server:
-        run = (await server.ask("POST", "/v1/run", {"argv": ["true"]})).json
-        for method, path in sorted(operations()):
+        box = (await server.ask("POST", "/v1/sandboxes", {})).json
+        target = f"/v1/sandboxes/{box['id']}/executions"
+        run = (await server.ask("POST", target, {"argv": ["true"]})).json
+        release = ("DELETE", "/v1/sandboxes/{sandbox}")
+        for method, path in [*sorted(operations() - {release}), release]:
             operation = DOCUMENT["paths"][path][method.lower()]
             if any("event-stream" in kind for response in operation["responses"].values()
                    for kind in response.get("content", {})):  # fmt: skip

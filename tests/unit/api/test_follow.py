@@ -15,19 +15,23 @@ import pytest
 from sandboxd.api import connection, following, streams
 from sandboxd.api.peer import Peer
 from sandboxd.core.fair import FairSum
-from sandboxd.core.model import Execution, ExecutionStatus, Outcome
 from sandboxd.errors import QuotaExceeded
-from tests.unit.api.harness import Served, served
+from tests.unit.api.harness import OUTPUT, Served, served
+from tests.unit.fakes.shims import FakeShim
 
-EXITED = Outcome(ExecutionStatus.EXITED, exit_code=0)
 
-
-async def begin(server: Served, **more: Any) -> tuple[Execution, str]:
-    """A running execution and its path."""
+async def begin(server: Served, stdout: bytes = OUTPUT, **more: Any) -> tuple[FakeShim, str]:
+    """A running execution that has printed, and its path."""
+    server.commands(stdout, seconds=None)
     made = (await server.ask("POST", "/v1/sandboxes", {})).json
     target = f"/v1/sandboxes/{made['id']}/executions"
     ran = (await server.ask("POST", target, {"argv": ["true"], "wait": False, **more})).json
-    return server.engine.executions[ran["id"]], f"{target}/{ran['id']}"
+    return server.world.shims[ran["id"]], f"{target}/{ran['id']}"
+
+
+async def nobody_follows(server: Served, shim: FakeShim) -> None:
+    """Return once all have been forgotten."""
+    await server.world.until(lambda: not server.world.records[shim.name].rings)
 
 
 def get(server: Served, target: str) -> Any:
@@ -36,17 +40,17 @@ def get(server: Served, target: str) -> Any:
 
 async def test_it_sends_what_was_there_what_comes_and_ends_with_the_execution() -> None:
     async with served() as server:
-        execution, path = await begin(server)
+        shim, path = await begin(server)
         async with get(server, f"{path}/output?follow=true&offset=1") as answer:
             assert answer.status == 200
             assert await answer.content.readexactly(3) == b"ut\n"
-            server.engine.print(execution.id, "stderr", b"not this")
-            server.engine.print(execution.id, "stdout", b"more")
+            shim.print("stderr", b"not this")
+            shim.print("stdout", b"more")
             assert await answer.content.readexactly(4) == b"more"
-            server.engine.print(execution.id, "stdout", b"last")
-            server.engine.finish(execution, EXITED)
+            shim.print("stdout", b"last")
+            shim.finish()
             assert await answer.content.read() == b"last"
-        assert server.engine.followers[execution.id] == []
+        await nobody_follows(server, shim)
 
 
 async def test_a_change_that_was_not_told_is_found_all_the_same(
@@ -54,10 +58,10 @@ async def test_a_change_that_was_not_told_is_found_all_the_same(
 ) -> None:
     monkeypatch.setattr(following, "QUIET_SECONDS", 0.05)
     async with served() as server:
-        execution, path = await begin(server)
+        shim, path = await begin(server)
         async with get(server, f"{path}/output?follow=1") as answer:
             assert await answer.content.readexactly(4) == b"out\n"
-            server.engine.outputs[execution.id, "stdout"] += b"silent"
+            server.world.records[shim.name].spools["stdout"] += b"silent"
             assert await answer.content.readexactly(6) == b"silent"
 
 
@@ -68,12 +72,12 @@ async def test_a_stream_may_be_quiet_for_longer_than_an_idle_connection(
     monkeypatch.setattr(connection, "HEADER_SECONDS", 0.5)
     monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 0.5)
     async with served() as server:
-        execution, path = await begin(server)
+        shim, path = await begin(server)
         async with get(server, f"{path}/output?follow=true") as answer:
             assert await answer.content.readexactly(4) == b"out\n"
             # Silence is what is tested, and it makes no event.
             await asyncio.sleep(1.5)
-            server.engine.print(execution.id, "stdout", b"after")
+            shim.print("stdout", b"after")
             assert await answer.content.readexactly(5) == b"after"
 
 
@@ -95,14 +99,12 @@ async def test_requests_behind_a_stream_wait_in_bounded_room() -> None:
 
 async def test_a_reader_that_leaves_is_forgotten() -> None:
     async with served() as server:
-        execution, path = await begin(server)
+        shim, path = await begin(server)
         async with get(server, f"{path}/output?follow=true") as answer:
             assert await answer.content.readexactly(4) == b"out\n"
-            assert len(server.engine.followers[execution.id]) == 1
+            assert len(server.world.records[shim.name].rings) == 1
             answer.close()
-        async with asyncio.timeout(10):
-            await server.engine.unfollowed.wait()
-        assert server.engine.followers[execution.id] == []
+        await nobody_follows(server, shim)
 
 
 async def test_a_stopping_server_breaks_it_off() -> None:
@@ -118,12 +120,13 @@ async def test_a_stopping_server_breaks_it_off() -> None:
 
 async def test_output_that_was_removed_is_no_short_output() -> None:
     async with served() as server:
-        execution, path = await begin(server)
+        shim, path = await begin(server)
         async with get(server, f"{path}/output?follow=true") as answer:
             assert await answer.content.readexactly(4) == b"out\n"
-            server.engine.outputs[execution.id, "stdout"] = b"out\nand more"
-            server.engine.finish(execution, EXITED)
-            server.engine.outputs[execution.id, "stdout"] = b""
+            spool = server.world.records[shim.name].spools["stdout"]
+            spool += b"and more"
+            shim.finish()
+            spool.clear()
             with pytest.raises(aiohttp.ClientPayloadError):
                 await answer.content.read()
 

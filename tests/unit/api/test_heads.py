@@ -75,7 +75,7 @@ async def test_what_has_no_end_is_refused_before_it_takes_memory(name: str) -> N
 
 async def test_bytes_behind_an_upgrade_that_is_refused_are_bounded() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         execution = (await server.ask("POST", "/v1/run", {"argv": ["a"], "wait": False})).json
         wait = f"GET /v1/sandboxes/{execution['sandbox_id']}/executions/{execution['id']}?wait=9"
         begin = UPGRADE.replace(b"GET /readyz", wait.encode()) + b"\r\n"
@@ -85,7 +85,6 @@ async def test_bytes_behind_an_upgrade_that_is_refused_are_bounded() -> None:
             await asyncio.wait_for(pour(server, begin, more), 2)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 16 << 10
-        server.engine.hold.set()
 
 
 @pytest.mark.parametrize("count", [head.MAX_HEADERS - 1, head.MAX_HEADERS + 1])
@@ -125,10 +124,13 @@ async def test_chunks_that_nobody_reads_are_few(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(connection.Connection, "pause_reading", spy)
     async with served() as server:
-        server.engine.may_write.clear()
+        server.commands(seconds=None)
         start = {"argv": ["a"], "wait": False, "stdin_open": True}
         execution = (await server.ask("POST", "/v1/run", start)).json
         path = f"/v1/sandboxes/{execution['sandbox_id']}/executions/{execution['id']}/stdin"
+        stdin = server.world.shims[execution["id"]].stdin
+        assert stdin is not None
+        stdin.room.clear()
         _reader, writer = await server.connect()
         begin = f"POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
         writer.write(begin + b"1\r\nx\r\n" * 500_000)
@@ -138,7 +140,7 @@ async def test_chunks_that_nobody_reads_are_few(monkeypatch: pytest.MonkeyPatch)
         assert waiting is not None
         assert len(waiting) < 20_000
         writer.transport.abort()
-        server.engine.may_write.set()
+        stdin.room.set()
 
 
 def test_a_run_that_asks_for_the_oldest_library_has_it() -> None:

@@ -45,7 +45,9 @@ async def test_it_counts_what_is_there_and_what_came() -> None:
         headers = {"Idempotency-Key": "k"}
         await server.ask("POST", "/v1/sandboxes/nosuch/suspend", headers=headers)
         found = await scrape(server)
-        assert found['sandboxd_sandboxes{state="ready"}'] == 1
+        # The run's, which went with it.
+        assert found['sandboxd_sandboxes{state="ready"}'] == 0
+        assert found['sandboxd_sandboxes{state="released"}'] == 1
         assert found['sandboxd_executions{status="EXITED"}'] == 1
         assert found['sandboxd_http_requests_total{method="POST",status="200"}'] == 1
         assert found['sandboxd_http_requests_total{method="other",status="404"}'] == 1
@@ -72,7 +74,6 @@ async def test_the_number_of_series_does_not_grow() -> None:
 async def test_a_caller_that_is_no_admin_sees_its_own_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as server:
         await server.ask("POST", "/v1/run", {"argv": ["true"]})
-        server.engine.counters.executions_started = 7
         stranger = Peer(1, 54321, 54321, frozenset())
         monkeypatch.setattr("sandboxd.api.connection.read_peer", lambda _: stranger)
         # A new connection: the one that is kept alive is the first caller's.

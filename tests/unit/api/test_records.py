@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
+from sandboxd.engine.ports.files import SandboxFiles
 from tests.unit.api.harness import Served, served
+from tests.unit.fake_files import FakeFiles
 
 LARGE = ["x" * 100_000] * 16
 
@@ -50,6 +53,11 @@ async def test_answers_that_nobody_reads_are_of_their_caller_s_share(
             assert (await second).status == 200
 
 
+def homes(server: Served) -> int:
+    """How many sandboxes have their files yet."""
+    return sum(what.startswith("home ") for what in server.world.held)
+
+
 async def test_files_of_a_run_are_read_once_there_is_room_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -59,8 +67,8 @@ async def test_files_of_a_run_are_read_once_there_is_room_for_them(
         reader, writer = await server.connect()
         writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         await reader.readuntil(b"x" * 1000)
-        home = server.engine.home
-        home.contents = {b"a": b"y" * 100_000, b"b": b"z"}
+        home = FakeFiles({b"a": b"y" * 100_000, b"b": b"z"})
+        server.world.files = cast("SandboxFiles", home)
         body = {"argv": ["true"], "read_files": ["a", "missing", "b"]}
         ran = asyncio.create_task(server.ask("POST", "/v1/run", body))
         left = asyncio.create_task(server.ask("POST", "/v1/run", body))
@@ -72,7 +80,7 @@ async def test_files_of_a_run_are_read_once_there_is_room_for_them(
         writer.transport.abort()
         async with asyncio.timeout(20):
             answer = (await ran).json
-            await asyncio.gather(*server.engine.readings)
+        await server.world.until(lambda: homes(server) == 1)
         assert [file["text"] for file in answer["files"]] == ["y" * 100_000, None, "z"]
         assert answer["files"][1]["error"]["code"] == "FILE_NOT_FOUND"
         assert home.opened == [b"a", b"b"]

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from sandboxd.api.connection import Connection
-from sandboxd.errors import Draining, HostDiskFull
-from tests.unit.api.fake_engine import no_room
-from tests.unit.api.harness import Answered, Served, served
+from tests.unit.api.harness import ADMIN, Answered, Served, served
 
 RUN = {"argv": ["true"]}
 
@@ -32,7 +30,7 @@ async def test_a_retry_gets_the_first_answer() -> None:
         assert again.body == first.body
         assert again.headers["idempotency-replayed"] == "true"
         assert again.headers["x-request-id"] == first.headers["x-request-id"]
-        assert len(server.engine.executions) == 1
+        assert len(server.executions) == 1
         other = await keyed(server, "/v1/run", RUN, key="another")
         assert other.json["id"] != first.json["id"]
 
@@ -43,35 +41,35 @@ async def test_another_request_with_the_same_key_is_refused() -> None:
         for path, body in (("/v1/run", {"argv": ["false"]}), ("/v1/sandboxes", {})):
             answered = await keyed(server, path, body)
             assert (answered.status, answered.error["code"]) == (409, "IDEMPOTENCY_KEY_REUSED")
-        assert len(server.engine.executions) == 1
+        assert len(server.executions) == 1
 
 
 async def test_a_retry_during_the_first_waits_for_the_same_execution() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         first = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
-        await server.engine.started.wait()
+        await server.started()
         again = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
         reused = await keyed(server, "/v1/run", {"argv": ["false"]})
         assert reused.error["code"] == "IDEMPOTENCY_KEY_REUSED"
-        server.engine.hold.set()
+        server.end()
         one, two = await asyncio.gather(first, again)
         assert one.json["id"] == two.json["id"]
         assert one.json["status"] == "EXITED"
-        assert len(server.engine.executions) == 1
+        assert len(server.executions) == 1
 
 
 async def begin_and_leave(server: Served, key: bytes) -> None:
     """Of a run, once it has been started."""
-    server.engine.started.clear()
-    server.engine.hold.clear()
+    server.commands(seconds=None)
+    count = len(server.executions) + 1
     body = json.dumps(RUN).encode()
     _reader, writer = await server.connect()
     writer.write(
         b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         b"Idempotency-Key: %b\r\nContent-Length: %d\r\n\r\n" % (key, len(body)) + body
     )
-    await server.engine.started.wait()
+    await server.started(count)
     writer.transport.abort()
 
 
@@ -99,7 +97,7 @@ async def test_what_a_client_that_left_was_to_get_is_no_part_of_its_share_for_go
                 await asyncio.sleep(0)
             async with asyncio.timeout(10):
                 again = asyncio.ensure_future(keyed(server, "/v1/run", RUN, key.decode()))
-                server.engine.hold.set()
+                server.end()
                 answered = await again
             ran = answered.json
             assert ran["status"] == "EXITED"
@@ -114,10 +112,9 @@ async def test_an_answer_is_of_its_caller_s_share_until_the_last_retry_has_it(
     # Room for one answer while it is made, or for less beside it once it is.
     monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", 8_500_000)
     async with served() as server:
-        server.engine.stdout = b"x" * 900_000
-        server.engine.hold.clear()
+        server.commands(b"x" * 900_000, seconds=None)
         first = asyncio.create_task(keyed(server, "/v1/run", RUN))
-        await server.engine.started.wait()
+        await server.started()
         body = json.dumps(RUN).encode()
         reader, writer = await server.connect()
         writer.write(
@@ -126,7 +123,7 @@ async def test_an_answer_is_of_its_caller_s_share_until_the_last_retry_has_it(
         )
         # By then the retry waits, too.
         await keyed(server, "/v1/run", {"argv": ["false"]})
-        server.engine.hold.set()
+        server.end()
         ran = (await first).json
         await reader.readuntil(b"x" * 1000)
         path = f"/v1/sandboxes/{ran['sandbox_id']}/executions/{ran['id']}"
@@ -143,14 +140,13 @@ async def test_retries_that_wait_keep_nothing_from_the_first(
 ) -> None:
     monkeypatch.setattr("sandboxd.api.shares.BYTES_OF_CALLER", 1 << 20)
     async with served() as server:
-        server.engine.stdout = b"x" * 60_000
-        server.engine.hold.clear()
+        server.commands(b"x" * 60_000, seconds=None)
         body = {"argv": ["true"], "stdin": "y" * 200_000}
         sent = [asyncio.create_task(keyed(server, "/v1/run", body))]
-        await server.engine.started.wait()
+        await server.started()
         sent += [asyncio.create_task(keyed(server, "/v1/run", body)) for _ in range(2)]
         await keyed(server, "/v1/run", RUN)
-        server.engine.hold.set()
+        server.end()
         async with asyncio.timeout(20):
             answers = await asyncio.gather(*sent)
         assert len({answer.json["id"] for answer in answers}) == 1
@@ -160,23 +156,33 @@ async def test_a_client_that_left_finds_its_answer() -> None:
     async with served() as server:
         await begin_and_leave(server, b"k")
         again = asyncio.ensure_future(keyed(server, "/v1/run", RUN))
-        server.engine.hold.set()
+        server.end()
         assert (await again).json["status"] == "EXITED"
         assert (await keyed(server, "/v1/run", RUN)).body == (await again).body
-        assert len(server.engine.executions) == 1
+        assert len(server.executions) == 1
 
 
 async def test_what_may_go_better_later_is_tried_again() -> None:
     async with served() as server:
-        refusals = (no_room(), HostDiskFull("cannot write a record: full"), Draining("cannot"))
-        for error in refusals:
-            server.engine.fails = error
-            assert (await keyed(server, "/v1/run", RUN)).status == 503
+        filled = await server.fill()
+
+        async def refused(code: str) -> None:
+            answered = await keyed(server, "/v1/run", RUN)
+            assert (answered.status, answered.error["code"]) == (503, code)
             # A key that says nothing takes no room.
             assert list(Path(server.path).with_name("keys").iterdir()) == []
-        server.engine.fails = RuntimeError("bug")
+
+        await refused("CAPACITY_EXCEEDED")
+        await server.engine.release_sandbox(ADMIN, filled)
+        server.world.full = True
+        await refused("HOST_DISK_FULL")
+        server.world.full = False
+        await server.engine.set_draining(draining=True)
+        await refused("DRAINING")
+        await server.engine.set_draining(draining=False)
+        server.world.breaks = "create_sandbox"
         assert (await keyed(server, "/v1/run", RUN)).status == 500
-        server.engine.fails = None
+        server.world.breaks = None
         assert (await keyed(server, "/v1/run", RUN)).status == 200
 
 
@@ -197,7 +203,7 @@ async def test_a_bad_key_is_refused(key: str) -> None:
     async with served() as server:
         answered = await keyed(server, "/v1/run", RUN, key)
         assert answered.error["details"]["fields"][0]["path"] == "Idempotency-Key"
-        assert server.engine.executions == {}
+        assert server.executions == []
 
 
 async def test_a_key_says_nothing_where_nothing_is_made() -> None:

@@ -6,15 +6,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sandboxd.api import connection
 from sandboxd.api.peer import Peer
-from sandboxd.core.model import ExecutionStatus, Outcome
-from tests.unit.api.fake_engine import no_room
+from sandboxd.core.policy import Budget
 from tests.unit.api.harness import Served, served
+from tests.unit.values import LIMITS
 
 TRUE = {"argv": ["true"]}
 
@@ -35,7 +36,7 @@ async def test_create_read_list_change_and_release() -> None:
         created = (await server.ask("POST", "/v1/sandboxes", body)).json
         assert created["limits"]["memory_bytes"] == 256 << 20
         assert created["limits"]["cpus"] == 1.5
-        assert created["created_at"] == "2026-01-02T03:04:06Z"
+        assert created["created_at"] == "2026-01-02T03:20:45Z"
         assert created["enforcement"]["memory_bytes"] == {
             "by": "kernel",
             "detail": "memory.max",
@@ -97,7 +98,7 @@ async def test_an_execution_waited_for_is_200_and_finished() -> None:
 
 async def test_an_execution_not_waited_for_is_201_and_can_be_waited_for_and_killed() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         path = f"/v1/sandboxes/{await create(server)}/executions"
         answered = await server.ask("POST", path, {**TRUE, "wait": False})
         assert (answered.status, answered.json["status"]) == (201, "RUNNING")
@@ -105,7 +106,7 @@ async def test_an_execution_not_waited_for_is_201_and_can_be_waited_for_and_kill
         for query in ("", "?wait=0", "?wait=0.01"):
             assert (await server.ask("GET", path + query)).json["status"] == "RUNNING"
         waiting = asyncio.ensure_future(server.ask("GET", f"{path}?wait=60s"))
-        server.engine.hold.set()
+        server.end()
         assert (await waiting).json["status"] == "EXITED"
         refused = await server.ask("POST", f"{path}/kill")
         assert (refused.status, refused.error["code"]) == (409, "EXECUTION_FINISHED")
@@ -113,13 +114,14 @@ async def test_an_execution_not_waited_for_is_201_and_can_be_waited_for_and_kill
 
 async def test_kill_passes_signal_and_grace() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         path = f"/v1/sandboxes/{await create(server)}/executions"
         started = await server.ask("POST", path, {**TRUE, "wait": False})
         path = f"{path}/{started.json['id']}/kill"
         assert (await server.ask("POST", path, {"signal": "SIGUSR1"})).json["status"] == "RUNNING"
         assert (await server.ask("POST", path, {"grace_seconds": 2})).json["status"] == "KILLED"
-        assert server.engine.requests[-2:] == [(10, 0.0), (None, 2.0)]
+        [shim] = server.shims
+        assert shim.orders == ["signal 10", "kill KILLED_BY_CALLER 2"]
 
 
 async def test_run_gives_limits_to_the_sandbox_where_it_has_them() -> None:
@@ -130,18 +132,20 @@ async def test_run_gives_limits_to_the_sandbox_where_it_has_them() -> None:
         }  # fmt: skip
         answered = await server.ask("POST", "/v1/run", body)
         assert answered.status == 200
-        sandbox, execution = server.engine.requests
-        assert sandbox.limits.as_dict() == {"memory_bytes": 1 << 26}  # type: ignore[attr-defined]
-        assert sandbox.env == {}  # type: ignore[attr-defined]
-        own = {"open_files": 9, "timeout_seconds": 5.0}
-        assert execution.limits.as_dict() == own  # type: ignore[attr-defined]
-        assert execution.command.env == {"A": "b"}  # type: ignore[attr-defined]
+        [shim] = server.shims
+        sandbox, execution = shim.request.sandbox, shim.request.execution
+        assert sandbox.limits == replace(LIMITS, memory_bytes=1 << 26)
+        assert execution.limits == replace(sandbox.limits, open_files=9, timeout_seconds=5.0)
+        assert execution.own_limits == {"open_files", "timeout_seconds"}
+        assert "A" not in sandbox.env
+        assert shim.request.env["A"] == "b"
         assert (await server.ask("POST", "/v1/run", {**TRUE, "wait": False})).status == 201
 
 
 async def test_output_is_byte_exact_from_any_offset() -> None:
     async with served() as server:
-        server.engine.stdout = data = bytes(range(256)) * 8192
+        data = bytes(range(256)) * 8192
+        server.commands(data)
         execution = (await server.ask("POST", "/v1/run", TRUE)).json
         assert base64.b64decode(execution["stdout_base64"]) == data[: 1 << 20]
         assert execution["stdout_inline_truncated"]
@@ -157,10 +161,16 @@ async def test_output_is_byte_exact_from_any_offset() -> None:
 
 async def test_pages_hold_while_entries_go() -> None:
     async with served() as server:
-        ids = [await create(server) for _ in range(5)]
+        ids = []
+        for _ in range(5):
+            ids.append(await create(server))
+            server.world.seconds += 1
         page = (await server.ask("GET", "/v1/sandboxes?limit=2")).json
         seen = [sandbox["id"] for sandbox in page["sandboxes"]]
-        del server.engine.sandboxes[ids[1]]
+        await server.ask("DELETE", f"/v1/sandboxes/{ids[1]}")
+        # Past the time for which records are kept.
+        server.world.seconds += 3601
+        await server.world.until(lambda: ids[1] not in server.world.saved_sandboxes)
         while page["next_cursor"]:
             path = f"/v1/sandboxes?limit=2&cursor={page['next_cursor']}"
             page = (await server.ask("GET", path)).json
@@ -169,19 +179,22 @@ async def test_pages_hold_while_entries_go() -> None:
 
 
 async def test_host_health_and_readiness() -> None:
-    async with served() as server:
+    budget = Budget((8 << 30) + (1 << 28), 1 << 28)
+    async with served(budget=budget) as server:
+        await create(server)
         host = (await server.ask("GET", "/v1/host")).json
         assert host["capacity"] == {
             "budget_bytes": 8 << 30, "reserve_bytes": 1 << 28, "committed_bytes": 1 << 30,
-            "free_bytes": 7 << 30, "slots": 3, "tasks": 28672, "tasks_source": "kernel.pid_max",
+            "free_bytes": 7 << 30, "slots": 7, "tasks": 28672, "tasks_source": "kernel.pid_max",
         }  # fmt: skip
         assert host["isolation"]["levels"]["basic"]["available"] is True
         control = (await server.ask("GET", "/healthz")).json["resource_control"]
         assert control["cgroup"] == {"mode": "auto", "version": "v2", "detail": "delegated"}
         assert control["sandbox_memory_quota"] is True
-        assert control["sandbox_io_quota"] is control["sandbox_disk_quota"] is False
+        assert control["sandbox_disk_quota"] is True
+        assert control["sandbox_io_quota"] is False
         assert (await server.ask("GET", "/readyz")).json == {"ready": True}
-        server.engine.ready = False
+        server.engine.is_ready = False
         answered = await server.ask("GET", "/readyz")
         assert (answered.status, answered.error["code"]) == (503, "DRAINING")
         assert (await server.ask("GET", "/healthz")).json["ready"] is False
@@ -189,7 +202,7 @@ async def test_host_health_and_readiness() -> None:
 
 async def test_a_full_host_says_so_with_the_figures() -> None:
     async with served() as server:
-        server.engine.fails = no_room()
+        await server.fill()
         answered = await server.ask("POST", "/v1/run", TRUE)
         assert (answered.status, answered.error["code"]) == (503, "CAPACITY_EXCEEDED")
         assert answered.error["retryable"] is True
@@ -211,7 +224,7 @@ async def test_what_others_have_is_told_by_no_error(
 ) -> None:
     monkeypatch.setattr(connection, "read_peer", lambda _: Peer(1, uid, 1, frozenset(groups)))
     async with served(admin_gids={7}) as server:
-        server.engine.fails = no_room()
+        await server.fill()
         headers = {} if key is None else {"Idempotency-Key": key}
         answered = await server.ask("POST", "/v1/run", TRUE, headers=headers)
         assert answered.error["code"] == "CAPACITY_EXCEEDED"
@@ -220,11 +233,10 @@ async def test_what_others_have_is_told_by_no_error(
 
 async def test_an_outcome_is_told_whole() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         started = (await server.ask("POST", "/v1/run", {**TRUE, "wait": False})).json
-        execution = server.engine.executions[started["id"]]
-        server.engine.finish(execution, Outcome(ExecutionStatus.SIGNALED, signal=9))
+        server.world.shims[started["id"]].finish(wait_status=9)
         path = f"/v1/sandboxes/{started['sandbox_id']}/executions/{started['id']}"
-        ended = (await server.ask("GET", path)).json
+        ended = (await server.ask("GET", f"{path}?wait=10")).json
         assert (ended["status"], ended["signal"], ended["exit_code"]) == ("SIGNALED", 9, None)
         assert ended["finished_at"].endswith("Z")

@@ -21,7 +21,6 @@ from sandboxd.client.refusals import refusal
 from sandboxd.client.request import Patience
 from sandboxd.core.model import ExecutionStatus
 from sandboxd.errors import CapacityExceeded
-from tests.unit.api.fake_engine import no_room
 from tests.unit.api.harness import Served, served
 from tests.unit.client.test_transport import form, listening
 from tests.unit.ctl.test_commands import ctl
@@ -45,7 +44,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 async def test_a_short_run_of_sandboxctl_is_one_request(asked: Asked) -> None:
     async with served() as server:
-        server.engine.stdout = b"out\n"
         ended = await ctl(server, "run", "--", "prog")
         assert (ended.code, ended.stdout) == (0, b"out\n")
         assert asked == ["POST /v1/run"]
@@ -62,7 +60,7 @@ async def test_a_short_exec_of_sandboxctl_is_one_request(asked: Asked) -> None:
 
 async def test_a_long_run_is_asked_for_again_once(asked: Asked) -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         running = asyncio.create_task(ctl(server, "run", "-o", "json", "--", "prog"))
         async with asyncio.timeout(30):
             await finish_after_first_answer(server, asked)
@@ -72,16 +70,15 @@ async def test_a_long_run_is_asked_for_again_once(asked: Asked) -> None:
 
 async def finish_after_first_answer(server: Served, asked: Asked) -> None:
     """Let the execution end once its second request is there."""
-    await server.engine.started.wait()
+    await server.started()
     while len(asked) < 2:  # noqa: ASYNC110 - no event tells of a request
         await asyncio.sleep(0.01)
-    server.engine.hold.set()
+    server.end()
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_short_run_of_the_client_is_one_request(asked: Asked, is_async: bool) -> None:
     async with served() as server:
-        server.engine.stdout = b"out\n"
         if is_async:
             box = await AsyncSandbox.create(socket=server.path)
             asked.clear()
@@ -97,7 +94,7 @@ async def test_a_short_run_of_the_client_is_one_request(asked: Asked, is_async: 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_long_run_of_the_client_is_two_requests(asked: Asked, is_async: bool) -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         box = await AsyncSandbox.create(socket=server.path)
         plain = await asyncio.to_thread(Sandbox.connect, box.id, socket=server.path)
         asked.clear()
@@ -111,14 +108,14 @@ async def test_a_long_run_of_the_client_is_two_requests(asked: Asked, is_async: 
 
 async def test_a_run_that_is_cancelled_before_its_id_is_known_is_killed() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         box = await AsyncSandbox.create(socket=server.path)
         running = asyncio.ensure_future(box.run("prog"))
-        await server.engine.started.wait()
+        await server.started()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        [execution] = server.engine.executions.values()
+        [execution] = server.executions
         assert execution.outcome.status is ExecutionStatus.KILLED
 
 
@@ -126,7 +123,7 @@ async def test_a_run_that_is_interrupted_before_its_id_is_known_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         box = await asyncio.to_thread(Sandbox.create, socket=server.path)
         ask, is_first = Flows.ask, [True]
 
@@ -140,7 +137,7 @@ async def test_a_run_that_is_interrupted_before_its_id_is_known_is_killed(
         monkeypatch.setattr(Flows, "ask", interrupted)
         with pytest.raises(KeyboardInterrupt):
             await asyncio.to_thread(box.run, "prog")
-        [execution] = server.engine.executions.values()
+        [execution] = server.executions
         assert execution.outcome.status is ExecutionStatus.KILLED
 
 
@@ -172,40 +169,24 @@ def test_an_older_daemon_is_asked_without_a_bounded_wait(tmp_path: Path) -> None
 
 async def test_a_start_says_how_it_stands_after_its_wait() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         body = {"argv": ["true"], "wait": 0.05}
         running = await server.ask("POST", "/v1/run", body)
         assert (running.status, running.json["status"]) == (201, "RUNNING")
-        server.engine.hold.set()
+        server.commands()
         ended = await server.ask("POST", "/v1/run", {**body, "wait": "10s"})
         assert (ended.status, ended.json["status"]) == (200, "EXITED")
 
 
 async def test_a_server_that_stops_ends_the_wait_of_a_start_with_its_answer() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         body = {"argv": ["true"], "wait": 60}
         asking = asyncio.ensure_future(server.ask("POST", "/v1/run", body))
         async with asyncio.timeout(10):
-            await server.engine.waited.wait()
+            await server.started()
     answered = await asking
     assert (answered.status, answered.json["status"]) == (201, "RUNNING")
-
-
-class NoRoom:
-    """Refuses so often, then takes; notes when it was asked."""
-
-    def __init__(self, server: Served, times: int) -> None:
-        self._left = times
-        self._server = server
-        self._create = server.engine.create_sandbox
-        server.engine.create_sandbox = self.create  # type: ignore[method-assign]
-
-    async def create(self, caller: Any, request: Any) -> Any:
-        self._left -= 1
-        if self._left >= 0:
-            raise no_room()
-        return await self._create(caller, request)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -220,11 +201,12 @@ async def test_what_is_refused_for_want_of_room_is_asked_again_for_as_long_as_wa
         )
 
     async with served() as server:
-        NoRoom(server, 1)
+        world = server.world
+        world.breaks, world.fault, world.breaks_left = "take_uid", CapacityExceeded("cannot"), 1
         async with asyncio.timeout(30):
             await create(20.0)
             assert asked == ["POST /v1/sandboxes"] * 2
-            NoRoom(server, 1000)
+            world.breaks_left = None
             with pytest.raises(CapacityExceeded):
                 await create(0.2)
             asked.clear()
@@ -262,7 +244,7 @@ def test_one_number_for_how_it_ended(answer: dict[str, Any], code: int) -> None:
 
 async def test_a_result_is_shown_in_one_short_line() -> None:
     async with served() as server:
-        server.engine.stdout, server.engine.stderr = "ü".encode() * 5000, b"short\n"
+        server.commands("ü".encode() * 5000, b"short\n")
         box = await AsyncSandbox.create(socket=server.path)
         result = await box.run("prog")
         shown = repr(result)

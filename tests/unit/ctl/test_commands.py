@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sandboxctl as a process, against the real server over the fake engine."""
+"""sandboxctl as a process, against the real server and engine over fakes of the engine's ports."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from sandboxd.api import streams
-from sandboxd.api.server import serving
-from sandboxd.core.model import ErrorCode, ExecutionStatus, Outcome
+from sandboxd.core.model import Command, ExecutionStatus
 from sandboxd.ctl.main import COMMANDS
-from sandboxd.errors import ExecutionNotStarted
-from sandboxd.records.keys import DiskKeys
-from tests.unit.api.fake_engine import FakeEngine, no_room
-from tests.unit.api.harness import Served, served
+from tests.unit.api.harness import ADMIN, Served, a_world, served, serving_world
+from tests.unit.fakes.programs import not_found
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -36,6 +32,12 @@ class Ended:
     @property
     def stderr(self) -> str:
         return self.raw_stderr.decode()
+
+
+def asked_of(server: Served) -> Command:
+    """What the one execution was to run."""
+    [shim] = server.shims
+    return shim.request.execution.command
 
 
 async def start(
@@ -59,21 +61,22 @@ async def ctl(server: Served | None, *argv: str, stdin: bytes = b"", **environme
 
 async def test_run_prints_output_then_verdict_usage_and_who_enforced_what() -> None:
     async with served() as server:
-        server.engine.stdout, server.engine.stderr = b"a\xff\0b", b"error\n"
+        server.commands(b"a\xff\0b", b"error\n")
         ended = await ctl(server, "run", "--memory", "256M", "--env", "A=b", "--", "prog", "-x")
         assert (ended.code, ended.stdout) == (0, b"a\xff\0b")
         assert ended.stderr.startswith("error\nsandboxctl: exited with code 0\n")
-        weak = "io_read_bytes_per_second by nobody"
-        for part in ("used: wall 1.00 s", f"\n  limits held by the kernel, but {weak}"):
+        weak = "io_read_bytes_per_second, io_write_bytes_per_second by nobody\n"
+        others = f"disk_bytes, timeout_seconds, max_output_bytes by the supervisor; {weak}"
+        for part in ("used: wall 1.00 s", f"\n  limits held by the kernel, but {others}"):
             assert part in ended.stderr
         assert "memory.max" not in ended.stderr
         loud = await ctl(server, "run", "-v", "--memory", "256M", "--", "prog")
         for part in ("memory_bytes", "256 MiB", "kernel", "memory.max"):
             assert part in loud.stderr
-        sandbox, execution = server.engine.requests[:2]
-        assert sandbox.limits.memory_bytes == 256 << 20  # type: ignore[attr-defined]
-        assert execution.command.argv == ("prog", "-x")  # type: ignore[attr-defined]
-        assert execution.command.env == {"A": "b"}  # type: ignore[attr-defined]
+        asked = server.shims[0].request
+        assert asked.sandbox.limits.memory_bytes == 256 << 20
+        assert asked.execution.command.argv == ("prog", "-x")
+        assert asked.env["A"] == "b"
         quiet = await ctl(server, "run", "--quiet", "--", "prog")
         assert quiet.stderr == "error\n"
 
@@ -81,27 +84,24 @@ async def test_run_prints_output_then_verdict_usage_and_who_enforced_what() -> N
 async def test_output_is_byte_exact_beyond_what_an_answer_carries() -> None:
     async with served() as server:
         # A character of two bytes lies across the first MiB's end.
-        server.engine.stdout = b"x" + "ü".encode() * (1 << 20)
-        server.engine.stderr = bytes(range(256)) * 8192
+        stdout, stderr = b"x" + "ü".encode() * (1 << 20), bytes(range(256)) * 8192
+        server.commands(stdout, stderr)
         ended = await ctl(server, "run", "-q", "--", "prog")
-        assert ended.stdout == server.engine.stdout
-        assert ended.raw_stderr == server.engine.stderr
+        assert ended.stdout == stdout
+        assert ended.raw_stderr == stderr
 
 
 @pytest.mark.parametrize("data", [b"text\n", b"\xff\0\n" * 1000, b""])
 async def test_stdin_is_passed_on_byte_exact_when_asked(data: bytes) -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         process = await start(server, "run", "-qi", "--", "cat")
         ending = asyncio.create_task(process.communicate(data))
-        await server.engine.started.wait()
-        [execution] = server.engine.executions.values()
-        async with asyncio.timeout(30):
-            while ("close", execution.id) not in server.engine.requests:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
-        assert server.engine.fed.get(execution.id, b"") == data
-        server.engine.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=0))
-        server.engine.hold.set()
+        shim = await server.started()
+        await server.world.until(lambda: "close_input" in shim.orders)
+        assert shim.stdin is not None
+        assert shim.stdin.taken == data
+        shim.finish()
         await ending
         assert process.returncode == 0
 
@@ -111,14 +111,12 @@ async def test_with_too_many_streams_output_is_printed_at_the_end(
 ) -> None:
     monkeypatch.setattr(streams, "MAX_OF_EXECUTION", 0)
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         process = await start(server, "run", "-q", "--", "prog")
-        await server.engine.started.wait()
+        shim = await server.started()
         # Past what is waited for an execution that ends soon.
         await asyncio.sleep(0.5)
-        [execution] = server.engine.executions.values()
-        server.engine.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=4))
-        server.engine.hold.set()
+        shim.finish(wait_status=4 << 8)
         stdout, stderr = await process.communicate()
         assert (process.returncode, stdout, stderr) == (4, b"out\n", b"")
 
@@ -126,9 +124,9 @@ async def test_with_too_many_streams_output_is_printed_at_the_end(
 async def test_stdin_is_not_passed_on_unasked() -> None:
     async with served() as server:
         assert (await ctl(server, "run", "-q", "--", "cat", stdin=b"data")).code == 0
-        [execution] = server.engine.executions.values()
-        assert not execution.command.stdin_open
-        assert execution.command.stdin is None
+        command = asked_of(server)
+        assert not command.stdin_open
+        assert command.stdin is None
 
 
 async def test_a_file_as_stdin_is_part_of_the_request(tmp_path: Path) -> None:
@@ -141,41 +139,36 @@ async def test_a_file_as_stdin_is_part_of_the_request(tmp_path: Path) -> None:
                 env={**ENVIRONMENT, "SANDBOXD_SOCKET": server.path},
             )  # fmt: skip
             assert await process.wait() == 0
-        [execution] = server.engine.executions.values()
-        assert execution.command.stdin == b"\xff\0\n"
+        assert asked_of(server).stdin == b"\xff\0\n"
 
 
 async def test_what_was_refused_is_told_by_the_exit_code() -> None:
     async with served() as server:
-        engine = server.engine
-        engine.fails = no_room()
+        filled = await server.fill()
         full = await ctl(server, "run", "--", "prog")
         assert (full.code, full.stdout) == (75, b"")
         assert "hint: release a sandbox" in full.stderr
-        details = {"step": "exec", "errno": 2}
-        engine.fails = ExecutionNotStarted("cannot execute 'prog': No such file", details=details)
+        await server.engine.release_sandbox(ADMIN, filled)
+        server.world.breaks, server.world.fault = "go", not_found("prog")
         assert (await ctl(server, "run", "--", "prog")).code == 127
-        engine.fails = RuntimeError()
+        server.world.fault = RuntimeError()
         broken = await ctl(server, "run", "--", "prog")
         assert broken.code == 125
         assert "request: " in broken.stderr
-        engine.fails = None
+        server.world.breaks = None
         assert (await ctl(server, "exec", "nosuch", "--", "prog")).code == 125
         assert (await ctl(server, "run", "--")).code == 125
 
 
 async def test_a_killed_execution_is_137_with_the_reason_even_when_quiet() -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         process = await start(server, "run", "--quiet", "--", "prog")
-        await server.engine.started.wait()
-        [execution] = server.engine.executions.values()
-        outcome = Outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, signal=9)
-        server.engine.finish(execution, outcome)
-        server.engine.hold.set()
+        shim = await server.started()
+        shim.leave(replace(shim.facts(wait_status=9), counters={"oom_kill": 1, "oom": 1}))
         _stdout, stderr = await process.communicate()
         assert process.returncode == 137
-        assert b"OOM_KILLED (SANDBOX_MEMORY_LIMIT_EXCEEDED)" in stderr
+        assert b"OOM_KILLED (SANDBOX_MEMORY_LIMIT_EXCEEDED, the sandbox's limit" in stderr
 
 
 @pytest.mark.parametrize(
@@ -186,20 +179,21 @@ async def test_a_signal_is_passed_on_and_then_kills_the_execution(
     number: signal.Signals, code: int, count: int
 ) -> None:
     async with served() as server:
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         grace = "0.1s" if count == 1 else "1h"
         process = await start(server, "run", "--grace", grace, "--", "prog")
-        await server.engine.followed.wait()
+        shim = await server.started()
+        await server.world.until(lambda: f"watch {shim.name}" in server.world.calls)
         for _ in range(count):
             process.send_signal(number)
-            # A program of the fake's ends by a kill alone.
-            await server.engine.signalled.wait()
+            # A program of the fakes ends by a kill alone.
+            await server.world.until(lambda: shim.orders)
         stdout, stderr = await process.communicate()
-        [execution] = server.engine.executions.values()
+        [execution] = server.executions
         assert execution.outcome.error_code == "KILLED_BY_CALLER"
         assert (process.returncode, stdout) == (code, b"out\n")
         assert b"KILLED" in stderr
-        assert server.engine.requests[2:] == [(number, 0.0), (None, 0.0)]
+        assert shim.orders == [f"signal {number:d} to the group", "kill KILLED_BY_CALLER 0"]
 
 
 async def test_an_argument_that_no_json_can_carry_is_refused() -> None:
@@ -214,42 +208,32 @@ async def test_an_argument_that_no_json_can_carry_is_refused() -> None:
         assert b"'\\udcff': it is not UTF-8" in stderr
 
 
-@pytest.mark.parametrize("stage", ["started", "waited", "followed"])
+@pytest.mark.parametrize("stage", ["go", "started", "watch"])
 async def test_a_restart_of_the_daemon_is_waited_for(tmp_path: Path, stage: str) -> None:
-    path, engine = str(tmp_path / "s"), FakeEngine()
-    engine.hold.clear()
-
-    def listen() -> socket.socket:
-        Path(path).unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-        return listener
-
-    def keys() -> DiskKeys:
-        opened = DiskKeys(str(tmp_path))
-        opened.open()
-        return opened
-
-    async with serving(engine, [listen()], keys=keys()):
-        process = await start(None, "run", "--", "prog", SANDBOXD_SOCKET=path)
-        await getattr(engine, stage).wait()
-    # As in a real host: it ends whether somebody waits for that or only reads what it prints.
-    for execution in engine.executions.values():
-        engine.finish(execution, Outcome(ExecutionStatus.EXITED, exit_code=0))
-    engine.hold.set()
-    async with serving(engine, [listen()], keys=keys()):
-        stdout, stderr = await process.communicate()
+    directory = str(tmp_path)
+    with a_world(directory) as world:
+        async with serving_world(world, directory) as server:
+            server.commands(seconds=None)
+            process = await start(server, "run", "--", "prog")
+            if stage == "started":
+                await server.started()
+            else:
+                await world.until(lambda: any(call.startswith(stage) for call in world.calls))
+        # As in a real host: it ends whether somebody waits for that or only reads what it prints.
+        for shim in server.shims:
+            shim.finish()
+        async with serving_world(world, directory) as server:
+            stdout, stderr = await process.communicate()
     assert (process.returncode, stdout) == (0, b"out\n"), stderr
 
 
 async def test_a_reader_that_went_away_does_not_change_the_exit_code() -> None:
     async with served() as server:
-        server.engine.stdout = b"x" * (4 << 20)
-        server.engine.hold.clear()
+        server.commands(b"x" * (4 << 20), seconds=None)
         process = await start(server, "run", "-q", "--", "prog")
-        await server.engine.started.wait()
+        shim = await server.started()
         process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
-        server.engine.hold.set()
+        shim.finish()
         assert await process.wait() == 0
 
 
@@ -272,7 +256,7 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
         assert (await ctl(server, "exec", "box", "--", "prog")).stdout == b"out\n"
         assert b"EXITED" in (await ctl(server, "ps", "--status", "exited")).stdout
         assert b"EXITED" not in (await ctl(server, "ps", "--status", "LOST")).stdout
-        server.engine.hold.clear()
+        server.commands(seconds=None)
         detached = await ctl(server, "exec", "--detach", "box", "--", "prog", "--flag")
         identity = detached.stdout.decode().strip()
         running = (await ctl(server, "ps")).stdout.decode()
@@ -284,7 +268,7 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
             assert json.loads((await ctl(server, *argv, "-o", "json")).stdout)["limits"]
         assert (await ctl(server, "kill", "--signal", "usr1", "box", identity)).code == 0
         assert (await ctl(server, "kill", "--grace", "2s", "box", identity)).code == 0
-        assert server.engine.requests[-2:] == [(10, 0.0), (None, 2.0)]
+        assert server.world.shims[identity].orders == ["signal 10", "kill KILLED_BY_CALLER 2"]
         assert (await ctl(server, "kill", "box", identity)).code == 125
         nothing = await ctl(server, "update", "box")
         assert (nothing.code, "cannot update nothing" in nothing.stderr) == (125, True)
@@ -292,13 +276,13 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
         assert (needless.code, "--force needs --memory" in needless.stderr) == (125, True)
         forced = await ctl(server, "update", "box", "--pids", "9", "--memory", "1G", "--force")
         assert forced.code == 0
-        assert server.engine.sandboxes[box].limits.pids == 9
+        assert server.engine.get_sandbox(ADMIN, box).limits.pids == 9
         assert (await ctl(server, "suspend", "box")).code == 0
-        assert server.engine.sandboxes[box].state == "suspended"
+        assert server.engine.get_sandbox(ADMIN, box).state == "suspended"
         assert (await ctl(server, "resume", "box")).code == 0
         removed = await ctl(server, "rm", "nosuch", "box")
         assert removed.code == 125
-        assert server.engine.sandboxes[box].state == "released"
+        assert server.engine.get_sandbox(ADMIN, box).state == "released"
         assert box not in (await ctl(server, "ls")).stdout.decode()
         assert box in (await ctl(server, "ls", "--all")).stdout.decode()
 
@@ -355,12 +339,12 @@ async def test_streams_in_files_and_the_end_as_json(tmp_path: Path) -> None:
     out, err, meta = (tmp_path / name for name in ("out", "err", "meta"))
     options = ("--stdin-file", str(tmp_path / "in"), "--stdout", str(out), "--stderr", str(err))
     async with served() as server:
-        server.engine.stdout, server.engine.stderr = b"\xff\0out", b"err"
+        server.commands(b"\xff\0out", b"err")
         ended = await ctl(server, "run", *options, "--meta", str(meta), "--", "prog")
         assert (ended.code, ended.stdout) == (0, b"")
         assert "err" not in ended.stderr.split("\n")[0]
         assert (out.read_bytes(), err.read_bytes()) == (b"\xff\0out", b"err")
-        assert server.engine.requests[-1].command.stdin == b"\xffinput"  # type: ignore[attr-defined]
+        assert asked_of(server).stdin == b"\xffinput"
         told = json.loads(meta.read_text())
         assert (told["status"], told["exit_status"], told["stdout_bytes"]) == ("EXITED", 0, 5)
         assert "wall_seconds" in told["usage"]
@@ -369,7 +353,7 @@ async def test_streams_in_files_and_the_end_as_json(tmp_path: Path) -> None:
         json_too = await ctl(server, "run", "--stdout", str(out), "-o", "json", "--", "prog")
         assert json.loads(json_too.stdout)["status"] == "EXITED"
         assert out.read_bytes() == b"\xff\0out"
-        server.engine.fails = no_room()
+        await server.fill()
         refused = await ctl(server, "run", "--meta", str(meta), "--", "prog")
         told = json.loads(meta.read_text())
         assert (told["error"]["code"], told["exit_status"]) == ("CAPACITY_EXCEEDED", 75)
@@ -413,16 +397,16 @@ async def test_files_that_cannot_be_used_run_nothing(options: tuple[str, ...], w
     async with served() as server:
         ended = await ctl(server, "run", *options, "--", "prog")
         assert (ended.code, words in ended.stderr) == (125, True), ended.stderr
-        assert server.engine.executions == {}
+        assert server.executions == []
 
 
 async def test_a_file_that_takes_no_more_does_not_end_the_program() -> None:
     async with served() as server:
-        server.engine.stdout = b"x" * 100_000
+        server.commands(b"x" * 100_000)
         ended = await ctl(server, "run", "-q", "--stdout", "/dev/full", "--", "prog")
         assert ended.code == 125
         assert "/dev/full" in ended.stderr
-        [execution] = server.engine.executions.values()
+        [execution] = server.executions
         assert execution.outcome.status is ExecutionStatus.EXITED
 
 
@@ -433,12 +417,16 @@ async def test_files_are_sent_with_a_run(tmp_path: Path) -> None:
     async with served() as server:
         options = [f"{tmp_path}/main.py", f"{tmp_path}/main.py:/tmp/x", f"{tmp_path}/a:b"]
         words = [word for option in options for word in ("--file", option)]
-        assert (await ctl(server, "run", *words, "--", "prog")).code == 0
-        written = server.engine.written
-        assert [(file.path, file.mode) for file in written] == [
-            (b"main.py", 0o750), (b"/tmp/x", 0o750), (b"a:b", 0o644),
-        ]  # fmt: skip
-        assert written[1].data == b"print(1)\xff"
+        server.commands(seconds=None)
+        running = asyncio.create_task(ctl(server, "run", *words, "--", "prog"))
+        shim = await server.started()
+        tmp = Path(shim.request.tmp_directory)
+        home = tmp.with_name("home")
+        for path, mode in ((home / "main.py", 0o750), (tmp / "x", 0o750), (home / "a:b", 0o644)):
+            assert path.stat().st_mode & 0o7777 == mode
+        assert (tmp / "x").read_bytes() == b"print(1)\xff"
+        shim.finish()
+        assert (await running).code == 0
         (tmp_path / "large").write_bytes(bytes(6 << 20))
         large = await ctl(server, "run", "--file", f"{tmp_path}/large", "--", "prog")
         assert (large.code, "more than 5 MiB" in large.stderr) == (125, True)

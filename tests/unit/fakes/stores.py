@@ -121,6 +121,8 @@ class FakeWorkspaces:
         private_tmp: bool,
     ) -> SandboxFiles:
         disk = self._world.disk
+        if self._world.files is not None:
+            return self._world.files
         if disk is None:
             # For tests that ask only whether files may be used.
             return cast("SandboxFiles", self)
@@ -157,7 +159,10 @@ class FakeWorkspaces:
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
-        return bytes(self._spool(execution_id, stream)[offset : offset + size])
+        data = bytes(self._spool(execution_id, stream)[offset : offset + size])
+        # A thread has read, and the loop has not gone on yet.
+        await self._world.reach(f"read {stream}")
+        return data
 
     def _spool(self, execution_id: str, stream: str) -> bytearray:
         record = self._world.records.get(execution_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandboxd.core.model import Execution, Sandbox, SandboxUsage
 from sandboxd.core.outcome import Facts
+from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.workspace.workers import Workers
 from tests.unit.fakes.programs import Programs, endless
 from tests.unit.values import NOW
@@ -65,6 +66,7 @@ class World:
         self.full = False
         self.usage = SandboxUsage()
         self.disk: Disk | None = None
+        self.files: SandboxFiles | None = None
         self.disk_limits: dict[int, int] = {}
         self.disk_used = 0
         self.disk_obstacle: str | None = None
