@@ -87,9 +87,13 @@ def stream(
 
 
 class Daemon:
-    """A daemon with directories of its own. `start`, then requests, then `stop` or `kill`."""
+    """A daemon with directories of its own. `start`, then requests, then `stop` or `kill`.
 
-    def __init__(self, **environment: str) -> None:
+    program: the module that is run.
+    """
+
+    def __init__(self, program: str = "sandboxd", **environment: str) -> None:
+        self.program = program
         # Below /var/lib, since /tmp and /var/tmp are a sandbox's own; /run, since paths are short.
         home = "/var/lib" if os.getuid() == 0 else None
         self.state = Path(tempfile.mkdtemp(prefix="sandboxd-test-", dir=home))
@@ -119,7 +123,7 @@ class Daemon:
             }  # fmt: skip
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
-                    [*prefix, sys.executable, "-m", "sandboxd", "--socket", self.socket,
+                    [*prefix, sys.executable, "-m", self.program, "--socket", self.socket,
                      "--state-dir", str(self.state), "--runtime-dir", str(self.runtime),
                      *arguments],
                     env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -200,7 +204,7 @@ class Daemon:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **self.environment}
         with self.log.open("ab") as log:
             subprocess.run(
-                [sys.executable, "-m", "sandboxd", "--stop-all",
+                [sys.executable, "-m", self.program, "--stop-all",
                  "--state-dir", str(self.state), "--runtime-dir", str(self.runtime)],
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 check=True, timeout=STOP_SECONDS,
@@ -229,9 +233,9 @@ class Daemon:
 
 
 @contextmanager
-def running_daemon(**environment: str) -> Iterator[Daemon]:
+def running_daemon(program: str = "sandboxd", **environment: str) -> Iterator[Daemon]:
     """A started daemon, closed at the end."""
-    daemon = Daemon(**environment)
+    daemon = Daemon(program, **environment)
     try:
         daemon.start()
         yield daemon

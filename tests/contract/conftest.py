@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One daemon for each scheme this host can give; every test here runs with each of them."""
+"""One daemon for each scheme this host can give, with each of which every test here runs, and one
+over the fakes of the engine's ports."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.contract.probes import has_unified_systemd
-from tests.contract.selection import MODES, left_out, takes_everything
+from tests.contract.selection import FAKES, MODES, left_out, takes_everything
 from tests.harness import Daemon, running_daemon
 
-SCHEMES = [name for name in MODES if name == "rlimit" or has_unified_systemd()]
+BACKENDS = [*(name for name in MODES if name == "rlimit" or has_unified_systemd()), FAKES]
 # Small, so that many sandboxes fit into a small host beside each other.
 MEMORY_BYTES = 192 << 20
 
@@ -27,15 +28,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(dropped)]
 
 
-@pytest.fixture(scope="session", params=SCHEMES)
-def scheme(request: pytest.FixtureRequest) -> str:
-    """The scheme that holds the sandboxes."""
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """A scheme, or the fakes."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
-def daemon(scheme: str, nothing_left_behind: None) -> Iterator[Daemon]:
+def scheme(backend: str) -> str:
+    """The scheme that holds the sandboxes, or that the fakes stand for."""
+    return "systemd" if backend == FAKES else backend
+
+
+@pytest.fixture(scope="session")
+def daemon(backend: str, scheme: str, nothing_left_behind: None) -> Iterator[Daemon]:
     """A running daemon, open to every uid of the host.
 
     nothing_left_behind: pytest before 8 would look for children before the daemon has ended, since
@@ -45,7 +52,8 @@ def daemon(scheme: str, nothing_left_behind: None) -> Iterator[Daemon]:
         "SANDBOX_CGROUP_MODE": MODES[scheme],
         "SANDBOX_MEMORY_LIMIT_BYTES": str(MEMORY_BYTES),
     }
-    with running_daemon(**settings) as running:
+    program = "tests.contract.faked" if backend == FAKES else "sandboxd"
+    with running_daemon(program, **settings) as running:
         # For the tests of other uids' callers.
         running.is_open_to_all = True
         os.chmod(running.socket, 0o666)  # noqa: S103

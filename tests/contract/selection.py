@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the contract runs over which scheme.
+"""What of the contract runs over which scheme, and what over the fakes of the engine's ports.
 
 Over the rlimit scheme, on the bare host, everything that the scheme can have. Over systemd, in an
 emulated machine where a test takes ten times as long, what depends on who holds the limits: limits,
@@ -7,12 +7,15 @@ verdicts, ends, isolation, leftovers, adoption. Of the files below, which ask th
 and the shim's pipes and never the scheme, the first test alone runs there, as smoke; of the
 escapes' positive controls those alone that the bare host cannot run. The full count
 (SANDBOXD_SOAK=1, as `./dev soak` sets it) and a run that names a file take all of it.
+
+Over the fakes, which the unit tests have in the place of processes and disks, what needs neither:
+what real daemons promise there keeps the fakes honest.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -42,6 +45,16 @@ SCHEME_FREE = frozenset(
         "terminal",
     )
 )
+FAKES = "fakes"
+# Files that run over the fakes, less the tests of each that need a shell or a uid of its own.
+FAKED: Mapping[str, frozenset[str]] = {
+    "test_bad_requests.py": frozenset({"test_what_the_kernel_takes_is_taken"}),
+    "test_callers.py": frozenset({"test_a_command_has_neither_its_caller_s_uid_nor_root_s"}),
+    "test_keys.py": frozenset({"test_a_run_whose_client_left_is_run_once"}),
+    "test_limit_requests.py": frozenset(),
+    "test_lists.py": frozenset(),
+    "test_sandboxes.py": frozenset(),
+}
 CONTROL = "test_it_can_be_done_at_all"
 
 
@@ -70,7 +83,11 @@ def _parameters(item: pytest.Item) -> dict[str, object]:
 
 def _is_impossible(item: pytest.Item) -> bool:
     parameters = _parameters(item)
-    impossible = IMPOSSIBLE.get(str(parameters.get("scheme", "")), {})
+    backend = str(parameters.get("backend", ""))
+    if backend == FAKES:
+        needy = FAKED.get(item.path.name)
+        return needy is None or getattr(item, "originalname", None) in needy
+    impossible = IMPOSSIBLE.get(backend, {})
     found = {**parameters, "needs": getattr(parameters.get("attempt"), "needs", None)}
     return any(found.get(name) == value for name, value in impossible.items())
 
@@ -78,7 +95,7 @@ def _is_impossible(item: pytest.Item) -> bool:
 def _is_wanted(item: pytest.Item, smoke: set[object]) -> bool:
     """smoke: the files that have had their one test, by path; the file of `item` is added."""
     parameters = _parameters(item)
-    if parameters.get("scheme") != "systemd":
+    if parameters.get("backend") != "systemd":
         return True
     if getattr(item, "originalname", None) == CONTROL:
         attempt = parameters["attempt"]

@@ -16,22 +16,23 @@ _BESIDE = [
 # Debian 12 and Ubuntu 24.04, whose own libraries are too old: the package brings its own, and the
 # checkout is run with them. The package's life, and the contract.
 BUNDLED_SUITES = ("bookworm", "noble")
+_OVER_SYSTEMD = "not rlimit and not fakes"
 _OLDER = {
     "package": ["tests/system/test_package.py"],
     # Debian 12's pytest-xdist (3.1) does not know worksteal.
-    "contract": ["tests/contract", "tests/unit/systemd", "-n", "2", "-k", "not rlimit"],
+    "contract": ["tests/contract", "tests/unit/systemd", "-n", "2", "-k", _OVER_SYSTEMD],
 }
 # Suite -> name of the report -> arguments. First, alone, what spoils the host: it restarts systemd
 # and the bus and sets the clock. Then the contract over systemd and what the documentation tells
-# people to do, two tests at a time; the other scheme is tested where it is at home, and so are the
-# escapes at the levels that every host has.
+# people to do, two tests at a time; the other scheme and the fakes are tested where they are at
+# home, and so are the escapes at the levels that every host has.
 _RUNS = {
     "trixie": {
         "system": ["tests/system", *(f"--ignore={path}" for path in _BESIDE)],
         "contract": [
             "tests/contract", "tests/unit/systemd", "tests/integration/test_docs.py", *_BESIDE,
             "-n", "2", "--dist", "worksteal",
-            "-k", "not rlimit and not (test_attempt and (systemd-basic or systemd-standard))",
+            "-k", f"{_OVER_SYSTEMD} and not (test_attempt and (systemd-basic or systemd-standard))",
         ],
     },
     **dict.fromkeys(BUNDLED_SUITES, _OLDER),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,20 @@ from typing import Any
 import pytest
 
 from tests.conftest import TESTS
-from tests.contract.selection import CONTROL, SCHEME_FREE, left_out, takes_everything
+from tests.contract.selection import (
+    CONTROL,
+    FAKED,
+    FAKES,
+    SCHEME_FREE,
+    left_out,
+    takes_everything,
+)
+
+NEEDS_SHELL = "test_a_run_whose_client_left_is_run_once"
 
 
-def item(file: str, scheme: str, name: str = "test_a", **parameters: Any) -> Any:
-    callspec = SimpleNamespace(params={"scheme": scheme, **parameters})
+def item(file: str, backend: str, name: str = "test_a", **parameters: Any) -> Any:
+    callspec = SimpleNamespace(params={"backend": backend, **parameters})
     return SimpleNamespace(path=Path(file), originalname=name, callspec=callspec)
 
 
@@ -43,6 +53,19 @@ def test_at_home_and_at_full_count_all_run() -> None:
 def test_what_no_host_can_have_never_runs() -> None:
     strict = item("test_escapes.py", "rlimit", place="strict")
     assert left_out([strict], everything=True) == [strict]
+
+
+def test_over_the_fakes_runs_what_needs_no_process_and_no_disk() -> None:
+    fits, needs_shell = item("test_keys.py", FAKES), item("test_keys.py", FAKES, NEEDS_SHELL)
+    real = item("test_keys.py", "rlimit", NEEDS_SHELL)
+    bound = item("test_memory.py", FAKES)
+    assert left_out([fits, needs_shell, real, bound], everything=True) == [needs_shell, bound]
+
+
+def test_each_test_that_the_fakes_leave_out_exists() -> None:
+    for name, needy in FAKED.items():
+        tree = ast.parse((TESTS / "contract" / name).read_text())
+        assert needy <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def test_a_control_runs_over_systemd_only_where_the_bare_host_may_not_have_it() -> None:

@@ -69,7 +69,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Served:
-    """commands: what those do that are started from then on."""
+    """A server at a socket, with what is behind and in front of the API."""
 
     engine: Engine
     world: World
@@ -84,7 +84,7 @@ class Served:
 
     @property
     def executions(self) -> list[Execution]:
-        """All there are, oldest first."""
+        """All executions, oldest first."""
         return self.engine.list_executions(ADMIN)
 
     @property
@@ -93,7 +93,7 @@ class Served:
         return list(self.world.shims.values())
 
     def end(self) -> None:
-        """Let each command exit that runs."""
+        """Let every running command exit."""
         for shim in self.shims:
             shim.finish()
 
@@ -110,7 +110,7 @@ class Served:
                 await channel.wait_beyond(last)
 
     async def fill(self) -> str:
-        """The id of a new sandbox that has all the host's memory."""
+        """Promise all memory of the host to a new sandbox, and return its id."""
         free = LimitChanges(memory_bytes=self.engine.host().free_bytes)
         return (await self.engine.create_sandbox(ADMIN, SandboxRequest(limits=free))).id
 
@@ -162,7 +162,7 @@ async def serving_world(
     budget: Budget = LARGE,
     admin_gids: Collection[int] = (),
 ) -> AsyncIterator[Served]:
-    """What is there, served at a socket in `directory`, until the end of the context."""
+    """An engine over the world, served at a socket in `directory` until the end of the context."""
     path = str(Path(directory, "s"))
     with suppress(FileNotFoundError):
         os.unlink(path)

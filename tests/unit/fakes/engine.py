@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine in that world."""
+"""An engine over the fakes."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def make_upkeep(context: Context) -> Upkeep:
 
 @asynccontextmanager
 async def running_engine(world: World, **changes: Any) -> AsyncIterator[Engine]:
-    """An engine that took over what there is, and looks after it until the end of the context; what
-    runs then goes on."""
+    """An engine that has taken over what the world has, and works until the end of the context;
+    commands go on."""
     engine, context = make_engine(world, **changes)
     failure: Exception | None = None
     async with context.tasks:
@@ -93,7 +93,7 @@ async def running_engine(world: World, **changes: Any) -> AsyncIterator[Engine]:
         finally:
             context.tasks.cancel_all()
     if failure is not None:
-        # Past the task group, which would wrap it.
+        # Raised past the task group, which would wrap the error.
         raise failure
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands do that no process runs."""
+"""Programs as data: what commands do where no process runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 from sandboxd.core.model import Command
 from sandboxd.errors import ExecutionNotStarted
+from sandboxd.launch.failures import not_started
+
+_STACK_BYTES = 8 << 20
+_POINTER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ Programs = Callable[[Command], Program]
 
 
 def endless(_command: Command) -> Program:
-    """Every command runs until a test ends it."""
+    """The endless program, for every command."""
     return Program(seconds=None)
 
 
@@ -37,11 +41,20 @@ def always(program: Program) -> Programs:
 
 
 def not_found(name: str) -> ExecutionNotStarted:
-    """What the shim says of a program that is not there."""
-    number = errno.ENOENT
-    cause = os.strerror(number)
-    details = {"step": "exec", "errno": number, "cause": cause, "text": ""}
-    return ExecutionNotStarted(f"cannot execute {name!r}: {cause}", details=details)
+    """The error for a program that does not exist."""
+    return _not_executed(name, errno.ENOENT)
+
+
+def check_size(command: Command, env: Mapping[str, str]) -> None:
+    """Raise ExecutionNotStarted where execve(2) would refuse: the strings, and a pointer for each,
+    have at most a quarter of the stack's limit."""
+    strings = [*command.argv, *(f"{name}={value}" for name, value in env.items())]
+    if sum(len(os.fsencode(text)) + 1 + _POINTER_BYTES for text in strings) > _STACK_BYTES // 4:
+        raise _not_executed(command.argv[0], errno.E2BIG)
+
+
+def _not_executed(name: str, number: int) -> ExecutionNotStarted:
+    return not_started({"step": "exec", "errno": number, "text": ""}, {"exec": name})
 
 
 def known(programs: Mapping[str, Programs]) -> Programs:

@@ -13,7 +13,7 @@ from sandboxd.core.model import Command, ErrorCode, OutputSummary
 from sandboxd.core.outcome import Facts
 from sandboxd.engine.ports.launch import LaunchRequest, Shim
 from sandboxd.errors import StdinClosed
-from tests.unit.fakes.programs import Program
+from tests.unit.fakes.programs import Program, check_size
 from tests.unit.fakes.world import STREAMS, World
 
 # A pipe's, by default (pipe(7)).
@@ -22,7 +22,7 @@ _PIPE_BYTES = 64 << 10
 
 @dataclass
 class FakeInput:
-    """Takes some bytes at a time while it has room, and breaks when told so."""
+    """Takes `piece_bytes` at a time while there is room. is_broken: nobody reads any more."""
 
     taken: bytes = b""
     is_terminal: bool = False
@@ -43,8 +43,8 @@ class FakeInput:
 
 @dataclass
 class FakeShim:
-    """Ends as its program does, when a test says so, or when it is killed. orders: what it was
-    told beside going and freezing."""
+    """Ends as the program does, when a test says so, or on an order. orders: all that came, but for
+    go, freeze and thaw."""
 
     world: World
     request: LaunchRequest
@@ -67,7 +67,9 @@ class FakeShim:
 
     async def go(self) -> datetime:
         await self.world.reach("go")
-        self._program = self.world.programs(self.request.execution.command)
+        command = self.request.execution.command
+        check_size(command, self.request.env)
+        self._program = self.world.programs(command)
         self.started_at = self.world.now()
         for stream in STREAMS:
             self.print(stream, getattr(self._program, stream))
@@ -120,7 +122,7 @@ class FakeShim:
         return True
 
     def print(self, stream: str, data: bytes) -> None:
-        """Let its command print."""
+        """Have the command print."""
         record = self.world.records[self.name]
         record.spools[stream] += data
         if data:
@@ -135,19 +137,19 @@ class FakeShim:
         wait_status: int = 0,
         size: int = 0,
     ) -> None:
-        """Let it end. size: bytes of standard output beside those that it printed."""
+        """Have the command end. size: bytes of standard output beside those that `print` gave."""
         facts = self.facts(wait_status=wait_status, size=size)
         self.leave(replace(facts, reason=reason, kill_code=kill_code))
 
     def facts(self, *, wait_status: int = 0, size: int = 0) -> Facts:
-        """What its record says if it ends by itself now."""
+        """The record of a command that ends by itself now."""
         printed = [len(self.world.records[self.name].spools[stream]) for stream in STREAMS]
         streams = (OutputSummary(printed[0] + size), OutputSummary(printed[1]))
         now = self.world.now().timestamp()
         return Facts("exited", None, wait_status, 1.0, now, True, 0, 0.0, 0.0, streams)
 
     def leave(self, facts: Facts) -> None:
-        """Let it end with this record, unless it has ended."""
+        """Have the command end with this record, unless there is one."""
         if self._timer is not None:
             self._timer.cancel()
         if not self.end.done():
@@ -155,7 +157,7 @@ class FakeShim:
             self.end.set_result(facts)
 
     def die(self) -> None:
-        """Let it end without a record."""
+        """Have the shim die without a record."""
         self.end.set_result(None)
 
     def _end_by_itself(self) -> None:

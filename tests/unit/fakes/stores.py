@@ -24,7 +24,7 @@ from tests.unit.fakes.world import Record, World
 
 
 class FakeWorkspaces:
-    """Fits ports.workspaces.Workspaces. Records go with the directories that they are in."""
+    """Fits ports.workspaces.Workspaces. Records go with their directories."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -139,7 +139,7 @@ class FakeWorkspaces:
         return self._directories(sandbox_id)[1]
 
     def _directories(self, sandbox_id: str) -> list[str]:
-        """Home, tmp and staging; they are there only where there is a disk."""
+        """Home, tmp and staging; without a disk nothing is at these paths."""
         below = "" if self._world.disk is None else self._world.disk.directory
         return [f"{below}/{sandbox_id}/{name}" for name in ("home", "tmp", "staging")]
 

@@ -36,7 +36,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Record:
-    """An execution's directory: its spools, and who is told of what is written to them."""
+    """An execution's directory: spools, and who is told of each write."""
 
     sandbox_id: str
     spools: dict[str, bytearray] = field(
@@ -46,8 +46,12 @@ class Record:
 
 
 class World:
-    """What is there, and which call breaks: with `fault`, or Broken where that is None, and so
-    often, or always where that is None."""
+    """What is there, and which call breaks.
+
+    breaks: name of a call that raises `fault` (None = Broken), `breaks_left` times (None = always).
+    gates: calls that do not go on before their event is set. disk_slow: sandboxes of which a count
+    does not end before. more_printed: by execution, bytes of output that no test reads.
+    """
 
     def __init__(self) -> None:
         self.held: set[str] = set()
@@ -55,7 +59,6 @@ class World:
         self.breaks: str | None = None
         self.fault: Exception | None = None
         self.breaks_left: int | None = None
-        # Calls that do not go on before their event is set.
         self.gates: dict[str, asyncio.Event] = {}
         self.stuck_uids: set[int] = set()
         self.shims: dict[str, FakeShim] = {}
@@ -74,7 +77,6 @@ class World:
         self.disk_own = False
         self.disk_growth = 0
         self.disk_seconds = 0.0
-        # Sandboxes of which a count does not end before it is told to.
         self.disk_slow: dict[str, asyncio.Event] = {}
         self.free_bytes = 1 << 40
         self.floor_bytes = 1 << 30
@@ -82,12 +84,11 @@ class World:
         self.saved_sandboxes: dict[str, Sandbox] = {}
         self.saved_executions: dict[str, Execution] = {}
         self.saved_draining = False
-        # By execution, of what it printed and no test reads.
         self.more_printed: dict[str, int] = {}
         self._waiting: set[asyncio.Event] = set()
 
     def call(self, name: str) -> None:
-        """Write a call down; break if it is the one that shall."""
+        """Write a call down, and break where a test asked for that."""
         self.calls.append(name)
         self.tell()
         if name != self.breaks or self.breaks_left == 0:
@@ -105,22 +106,22 @@ class World:
         self.call(name)
 
     def hold(self, what: str) -> None:
-        """From now on it is there."""
+        """Note that `what` exists from now on."""
         self.held.add(what)
         self.tell()
 
     def drop(self, what: str) -> None:
-        """From now on it is not there (any more)."""
+        """Note that `what` does not exist (any more)."""
         self.held.discard(what)
         self.tell()
 
     def tell(self) -> None:
-        """Something changed."""
+        """Let all who wait in `until` look again."""
         for news in self._waiting:
             news.set()
 
     async def until(self, check: Callable[[], object]) -> None:
-        """Return once `check` is true of what is there."""
+        """Return once `check` is true, asked after each change. Raises TimeoutError after 30 s."""
         news = asyncio.Event()
         self._waiting.add(news)
         try:
