@@ -77,6 +77,7 @@ MAY_SKIP = {
     "conftest.py",
     "integration/test_filtered_programs.py",
     "integration/test_supervisor_lacks.py",
+    "unit/isolation/test_seccomp.py",
     "unit/test_conftest.py",
 }
 
