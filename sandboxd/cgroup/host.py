@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sandboxd.cgroup.counters import ROOT, read_number, read_text
 from sandboxd.core.remedies import Place
+from sandboxd.osutil.libc import libc
 
 # include/uapi/linux/magic.h
 _CGROUP2_SUPER_MAGIC = 0x63677270
@@ -234,6 +235,6 @@ def _upwards(top: str, path: str) -> Iterator[str]:
 def _magic(path: str) -> int | None:
     """f_type of statfs(2), which the standard library does not have; None where it fails."""
     buffer = ctypes.create_string_buffer(256)
-    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer) != 0:
+    if libc.statfs(os.fsencode(path), buffer) != 0:
         return None
     return ctypes.c_long.from_buffer(buffer).value

@@ -10,12 +10,13 @@ import ctypes
 import enum
 import os
 
+from sandboxd.osutil.libc import libc
+
 _BPF_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280,
                 "ppc64le": 361, "s390x": 351}  # fmt: skip
 _PROG_QUERY = 16
 # Up to and with prog_attach_flags, as of Linux 6.1; more is refused by older kernels unless zero.
 _QUERY_BYTES = 40
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Hook(enum.IntEnum):
@@ -54,7 +55,7 @@ def count(directory: str, hook: Hook) -> int | None:
     try:
         query = _Query(target_fd=fd, attach_type=hook)
         size = ctypes.c_uint(_QUERY_BYTES)
-        done = _libc.syscall(ctypes.c_long(number), _PROG_QUERY, ctypes.byref(query), size)
+        done = libc.syscall(ctypes.c_long(number), _PROG_QUERY, ctypes.byref(query), size)
     finally:
         os.close(fd)
     return None if done < 0 else int(query.prog_cnt)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import logging
 import os
 import resource
@@ -49,6 +48,7 @@ from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.launch.spawner import MAX_RUNTIME_PATH
+from sandboxd.osutil.libc import libc
 from sandboxd.records.keys import DiskKeys
 from sandboxd.records.past import DiskPast
 from sandboxd.records.store import DiskStore
@@ -110,7 +110,7 @@ def _give_up(exc: SandboxdError) -> NoReturn:
 def _give_memory_back() -> None:
     """Keep large buffers in mappings of their own, which end with them: glibc raises the threshold
     each time one is freed, and then keeps what answers with much output needed (mallopt(3))."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
         mallopt(_M_ARENA_MAX, 2)

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-from sandboxd.isolation import bubblewrap, ipc, layers, linux, mounts, network, pins
+from sandboxd.isolation import bubblewrap, ipc, layers, mounts, network, pins
 from sandboxd.isolation.bubblewrap import Root
 from sandboxd.isolation.root import describe, masks_of, shared_directories
+from sandboxd.osutil import linux
 
 _BUILD_SECONDS = 20.0
 _MAX_TEXT = 4096

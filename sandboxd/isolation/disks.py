@@ -16,7 +16,8 @@ import struct
 from collections.abc import Collection
 from contextlib import suppress
 
-from sandboxd.isolation import linux, loop, shelf
+from sandboxd.isolation import loop, shelf
+from sandboxd.osutil import linux
 
 DIRECTORY = "disks"
 BALLAST = "ballast"

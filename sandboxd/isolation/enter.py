@@ -14,8 +14,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sandboxd.isolation import interpreter, layers, linux, mounts, seccomp
+from sandboxd.isolation import interpreter, layers, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
+from sandboxd.osutil import linux
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).

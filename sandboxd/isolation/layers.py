@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sandboxd.isolation import linux
+from sandboxd.osutil import linux
 
 # A sandbox that starts many executions a second pays for one refresh a second.
 _BELIEVED_SECONDS = 1.0

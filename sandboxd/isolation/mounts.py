@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import ipc, linux, pins, sealing
+from sandboxd.isolation import ipc, pins, sealing
+from sandboxd.osutil import linux
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
 _NAMESPACES = {

@@ -7,7 +7,7 @@ import fcntl
 import socket
 import struct
 
-from sandboxd.isolation import linux
+from sandboxd.osutil import linux
 
 # linux/sockios.h and linux/if.h; struct ifreq is 40 bytes (netdevice(7)).
 _SIOCGIFFLAGS = 0x8913

@@ -12,7 +12,8 @@ import errno
 import os
 from collections.abc import Collection
 
-from sandboxd.isolation import linux, shelf
+from sandboxd.isolation import shelf
+from sandboxd.osutil import linux
 
 DIRECTORY = "pins"
 NET, IPC, UTS, MNT = "net", "ipc", "uts", "mnt"

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from sandboxd.isolation import linux
+from sandboxd.osutil import linux
 
 # proc_pid_mountinfo(5): per-mount options, and the flags of mount(2) that keep them.
 _KEPT_FLAGS = {

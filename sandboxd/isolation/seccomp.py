@@ -17,8 +17,8 @@ import os
 import struct
 from collections.abc import Iterable
 
-from sandboxd.isolation import linux
 from sandboxd.isolation import syscalls as table
+from sandboxd.osutil import linux
 
 ALLOW = 0x7FFF0000
 KILL_PROCESS = 0x80000000

@@ -7,7 +7,7 @@ import fcntl
 import os
 from contextlib import suppress
 
-from sandboxd.isolation import linux
+from sandboxd.osutil import linux
 
 
 def prepare(root: str, mode: int, *, private: bool = False) -> None:

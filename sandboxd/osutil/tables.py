@@ -7,16 +7,16 @@ thread may have been made with a table of its own (clone(2), CLONE_FILES).
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterator
+
+from sandboxd.osutil.libc import libc
 
 # kcmp(2): whether two tasks have one table. Numbers: asm/unistd.h.
 _KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1)
 _KCMP_FILES = 2
 # Each thread is compared with so many others; beyond that one table may be given twice.
 _COMPARED = 8
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def descriptor_tables(pid: int) -> Iterator[int]:
@@ -36,4 +36,4 @@ def descriptor_tables(pid: int) -> Iterator[int]:
 
 
 def _have_one(one: int, other: int) -> bool:
-    return _KCMP >= 0 and _libc.syscall(_KCMP, one, other, _KCMP_FILES, 0, 0) == 0
+    return _KCMP >= 0 and libc.syscall(_KCMP, one, other, _KCMP_FILES, 0, 0) == 0

@@ -28,7 +28,8 @@ from typing import Any, NoReturn
 
 from sandboxd.cgroup import counters
 from sandboxd.cgroup import job as job_cgroup
-from sandboxd.isolation import linux, verify
+from sandboxd.isolation import verify
+from sandboxd.osutil import linux
 from sandboxd.protocol import records
 from sandboxd.shim.child import ChildFailed, SetupUse, start_child
 from sandboxd.shim.control import Control

@@ -21,7 +21,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import linux
+from sandboxd.osutil import linux
 from sandboxd.osutil.readiness import notify_ready
 from sandboxd.protocol import records
 from sandboxd.shim import shim

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 from dataclasses import dataclass
 
+from sandboxd.osutil.libc import libc
 from sandboxd.supervisor.files import sees_mapped
 
 _CAP_SYS_PTRACE = 19
@@ -97,7 +97,7 @@ def _be_spared(missing: list[str]) -> None:
         missing.append("oom_score_adj: the host's OOM killer may take the supervisor")
     # For others RLIMIT_MEMLOCK would bound all later memory as well (mlockall(2)).
     if os.geteuid() == 0:
-        ctypes.CDLL(None).mlockall(_MCL_CURRENT_AND_FUTURE)
+        libc.mlockall(_MCL_CURRENT_AND_FUTURE)
 
 
 def _effective() -> int:

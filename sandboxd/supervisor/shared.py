@@ -12,12 +12,13 @@ import os
 from collections.abc import Generator
 from contextlib import suppress
 
-_CLONE_NEWIPC = 0x08000000
+from sandboxd.osutil import linux
+from sandboxd.osutil.libc import libc
+
 _BLOCK_BYTES = 512
 # uptime, loads, six sizes of memory, procs with its padding, two sizes of high memory.
 _MEM_UNIT_OFFSET = ctypes.sizeof(ctypes.c_long) * 13
 _WALKED_FILES = 10000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _SystemInformation(ctypes.Structure):
@@ -40,12 +41,12 @@ class HostGauge:
         self._information = _SystemInformation()
         self._reference = ctypes.byref(self._information)
         unit = ctypes.c_uint32.from_buffer(self._information, _MEM_UNIT_OFFSET)
-        _libc.sysinfo(self._reference)
+        libc.sysinfo(self._reference)
         self._unit = unit.value
 
     def bytes(self) -> int:
         """All files in memory and shared mappings of the host."""
-        _libc.sysinfo(self._reference)
+        libc.sysinfo(self._reference)
         return int(self._information.sharedram) * self._unit
 
     @property
@@ -129,18 +130,12 @@ def _open_segments(pid: int | None) -> int:
     home = os.open("/proc/self/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
     there = os.open(f"/proc/{pid}/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _enter(there)
+        linux.setns(there, linux.CLONE_NEWIPC)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        _enter(home)
+        linux.setns(home, linux.CLONE_NEWIPC)
         os.close(there)
         os.close(home)
-
-
-def _enter(fd: int) -> None:
-    if _libc.setns(fd, _CLONE_NEWIPC) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
 
 
 def _owned_bytes(directory: str, uid: int) -> Generator[None, None, int]:

@@ -23,9 +23,9 @@ from sandboxd.errors import (
     InvalidRequest,
     SandboxdError,
 )
-from sandboxd.workspace import syscalls
+from sandboxd.osutil import linux
 
-_RESOLVE = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_MAGICLINKS | syscalls.RESOLVE_NO_XDEV
+_RESOLVE = linux.RESOLVE_BENEATH | linux.RESOLVE_NO_MAGICLINKS | linux.RESOLVE_NO_XDEV
 # A rename anywhere on the host, while `..` is resolved, makes openat2(2) say "again".
 _TRIES = 100
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
@@ -68,10 +68,10 @@ def open_beneath(home: int, path: bytes, flags: int, *, follow: bool = True) -> 
 
     follow: whether there may be symbolic links on the way and at the end.
     """
-    resolve = _RESOLVE if follow else _RESOLVE | syscalls.RESOLVE_NO_SYMLINKS
+    resolve = _RESOLVE if follow else _RESOLVE | linux.RESOLVE_NO_SYMLINKS
     for _ in range(_TRIES):
         try:
-            return syscalls.openat2(home, path or b".", flags, resolve=resolve)
+            return linux.openat2(home, path or b".", flags, resolve=resolve)
         except BlockingIOError:
             continue
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)

@@ -12,6 +12,8 @@ import errno
 import os
 import sys
 
+from sandboxd.osutil.libc import checked, libc
+
 # Linux 5.14; the same on every architecture.
 _QUOTACTL_FD = 443
 # linux/quota.h, linux/dqblk_xfs.h
@@ -25,8 +27,6 @@ _UNIT = 1024
 # A quota on bytes alone leaves the file system's inodes to whoever makes empty files.
 _BYTES_PER_INODE = 4096
 _MIN_INODES = 1024
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Dqblk(ctypes.Structure):
@@ -92,15 +92,13 @@ class UserQuota:
               ) -> None:  # fmt: skip
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            result = _libc.syscall(
+            result = libc.syscall(
                 ctypes.c_long(_QUOTACTL_FD),
                 ctypes.c_long(fd),
                 ctypes.c_long((command << 8) | _USRQUOTA),
                 ctypes.c_long(uid),
                 ctypes.byref(data),
             )
-            if result < 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), self._directory)
+            checked(result, path=self._directory)
         finally:
             os.close(fd)

@@ -9,13 +9,13 @@ counts as changed five times a second.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from sandboxd.osutil.libc import checked, libc
 from sandboxd.protocol.times import SUFFIX
 
 _log = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ _READ_BYTES = 64 * 1024
 _POLL_SECONDS = 0.2
 # Written beside each piece of output, whose own notice follows.
 _UNHEEDED = os.fsencode(SUFFIX)
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 Ring = Callable[[], None]
 
@@ -90,10 +88,10 @@ class DirectoryWatches:
     def _begin(self, watched: _Watched) -> None:
         try:
             if self._fd < 0:
-                self._fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+                self._fd = checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
                 asyncio.get_running_loop().add_reader(self._fd, self._read)
             path, mask = os.fsencode(watched.path), _IN_MODIFY | _IN_ONLYDIR
-            watched.descriptor = _checked(_libc.inotify_add_watch(self._fd, path, mask))
+            watched.descriptor = checked(libc.inotify_add_watch(self._fd, path, mask))
             self._by_descriptor[watched.descriptor] = watched
         except OSError as exc:
             if not isinstance(exc, FileNotFoundError):
@@ -105,7 +103,7 @@ class DirectoryWatches:
             watched.timer.cancel()
         # Of a directory that is gone the kernel has ended the watch by itself.
         if self._by_descriptor.pop(watched.descriptor, None) is not None:
-            _libc.inotify_rm_watch(self._fd, watched.descriptor)
+            libc.inotify_rm_watch(self._fd, watched.descriptor)
 
     def _read(self) -> None:
         try:
@@ -128,10 +126,3 @@ class DirectoryWatches:
             watched = self._by_descriptor.get(descriptor)
             if watched is not None:
                 watched.ring()
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

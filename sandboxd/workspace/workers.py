@@ -21,14 +21,14 @@ from threading import Event, local
 from typing import ParamSpec, TypeVar, cast
 
 from sandboxd.core.turns import Turn, Turns
-from sandboxd.workspace import syscalls
+from sandboxd.osutil import linux
 
 # Disks answer several requests at once. All threads share the interpreter with the loop: with eight
 # of them, of which one sandbox may have four, others' requests take thrice as long as with four.
 _THREADS = 4
 # Of one slice, in seconds; it ends with the step that is under way.
 _SLICE = 0.05
-_CAPABILITIES = (syscalls.CAP_DAC_OVERRIDE, syscalls.CAP_SETGID, syscalls.CAP_SETUID)
+_CAPABILITIES = (linux.CAP_DAC_OVERRIDE, linux.CAP_SETGID, linux.CAP_SETUID)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,11 +71,11 @@ class Workers:
     def _as(self, uid: int, work: Callable[[], T]) -> T:
         if self._is_root and getattr(self._thread, "uid", None) != uid:
             if not hasattr(self._thread, "uid"):
-                syscalls.keep_capabilities(*_CAPABILITIES)
+                linux.keep_capabilities(*_CAPABILITIES)
             self._thread.uid = None
-            syscalls.act_as(uid)
+            linux.act_as(uid)
             # Leaving root took the right to overlook permission bits out of force.
-            syscalls.keep_capabilities(*_CAPABILITIES)
+            linux.keep_capabilities(*_CAPABILITIES)
             self._thread.uid = uid
         return work()
 

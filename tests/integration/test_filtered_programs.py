@@ -20,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("requires_filter")
 _ENTER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from sandboxd.isolation import linux, seccomp
+from sandboxd.isolation import seccomp
+from sandboxd.osutil import linux
 linux.set_no_new_privs()
 seccomp.load(seccomp.Filter(sys.argv[2]))
 os.execvp(sys.argv[3], sys.argv[3:])

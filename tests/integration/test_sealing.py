@@ -19,7 +19,8 @@ _SEAL = """
 import errno, os, sys
 sys.path.insert(0, sys.argv[1])
 how, root, kept = sys.argv[2:5]
-from sandboxd.isolation import linux, mounts, sealing
+from sandboxd.isolation import mounts, sealing
+from sandboxd.osutil import linux
 if "old kernel" in how:
     def change_mounts(*words, **more): raise OSError(errno.ENOSYS, "no such call")
     linux.change_mounts = change_mounts

@@ -29,7 +29,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "engine.ports": ("core",),
     # Doors: one outside thing each, and none looks through another.
     "systemd": ("errors", "core"),
-    "cgroup": ("core",),
+    "cgroup": ("core", "osutil"),
     "isolation": ("errors", "core", "osutil"),
     "records": ("errors", "core", "engine.ports", "osutil"),
     "workspace": ("errors", "core", "engine.ports", "osutil", "protocol", "workspace.removal"),

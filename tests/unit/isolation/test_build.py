@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.isolation import bubblewrap, build, linux, mounts
+from sandboxd.isolation import bubblewrap, build, mounts
+from sandboxd.osutil import linux
 from tests.conftest import unmet
 from tests.unit.isolation.test_root import spec
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.isolation import layers, linux, mounts
+from sandboxd.isolation import layers, mounts
 from sandboxd.isolation.layers import Mask
+from sandboxd.osutil import linux
 
 pytestmark = pytest.mark.usefixtures("requires_root")
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.isolation import linux, seccomp, syscalls
+from sandboxd.isolation import seccomp, syscalls
 from sandboxd.isolation.seccomp import Filter
+from sandboxd.osutil import linux
 from tests.unit.isolation import bpf
 
 HIGH = 1 << 32

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandboxd.isolation import linux, seccomp, verify
+from sandboxd.isolation import seccomp, verify
+from sandboxd.osutil import linux
 
 UID = 1879048192 + 4242
 pytestmark = pytest.mark.usefixtures("requires_root", "requires_filter")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandboxd.core.entries import MAX_DEPTH
-from sandboxd.workspace import beneath, syscalls
+from sandboxd.osutil import linux
+from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import make_directories, opened_home
 
 
@@ -26,14 +27,14 @@ def test_the_cost_is_that_of_the_depth(
     home: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = 0
-    real = syscalls.openat2
+    real = linux.openat2
 
-    def counted(directory: int, path: bytes, flags: int, *, resolve: int, mode: int = 0) -> int:
+    def counted(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
         nonlocal names
         names += path.count(b"/") + 1
-        return real(directory, path, flags, resolve=resolve, mode=mode)
+        return real(directory, path, flags, resolve=resolve)
 
-    monkeypatch.setattr(syscalls, "openat2", counted)
+    monkeypatch.setattr(linux, "openat2", counted)
     path = b"/".join([b"a"] * MAX_DEPTH)
     make_directories(home, path, 0o750)
     # Each made, opened for its mode and entered, and eight looks at a part: no square of the depth.

@@ -98,7 +98,7 @@ async def test_without_watches_it_looks_again_and_again(
     def refuse(_result: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(watch, "_checked", refuse)
+    monkeypatch.setattr(watch, "checked", refuse)
     monkeypatch.setattr(watch, "_POLL_SECONDS", 0.01)
     news = asyncio.Event()
     async with watches() as made:

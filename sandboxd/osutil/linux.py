@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System calls that Python 3.11 has no name for. Constants: Linux uapi headers."""
+"""System calls that Python 3.11 has no name for: namespaces, mounts, rights of a process, files
+below a directory. Constants: Linux uapi headers."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
+
+from sandboxd.osutil.libc import checked, libc
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -32,7 +35,17 @@ _UMOUNT_NOFOLLOW = 0x8
 # linux/fcntl.h; calls of this age have one number on every machine.
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
+_OPENAT2 = 437
 _MOUNT_SETATTR = 442
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+
+CAP_DAC_OVERRIDE = 1
+CAP_SETGID = 6
+CAP_SETUID = 7
 
 # Of keyctl(2), which the C library does not wrap; machines of the generic table have 219.
 _KEYCTL_NUMBERS = {
@@ -51,33 +64,25 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 _SECCOMP_MODE_FILTER = 2
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 # Read once: a command's own limit on open files may leave no descriptor for it later.
 with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as _file:
     _LAST_CAPABILITY = int(_file.read())
 
 
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
 def unshare(flags: int) -> None:
     """unshare(2); raises OSError."""
-    _check(_libc.unshare(flags), "unshare")
+    checked(libc.unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
     """setns(2); raises OSError."""
-    _check(_libc.setns(fd, kind), "setns")
+    checked(libc.setns(fd, kind), "setns")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """mount(2); raises OSError with the target named."""
-    _check(
-        _libc.mount(
+    checked(
+        libc.mount(
             os.fsencode(source),
             os.fsencode(target),
             kind.encode() if kind else None,
@@ -98,24 +103,24 @@ def change_mounts(target: str, set_: int, clear: int, *, recursive: bool) -> Non
     """mount_setattr(2) of the mount on `target`, or also of all below; raises OSError, ENOSYS
     before Linux 5.12."""
     attributes = _MountAttributes(set_, clear, 0, 0)
-    result = _libc.syscall(
+    result = libc.syscall(
         ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(_AT_FDCWD), os.fsencode(target),
         ctypes.c_long(_AT_RECURSIVE if recursive else 0), ctypes.byref(attributes),
         ctypes.c_long(ctypes.sizeof(attributes)),
     )  # fmt: skip
-    _check(result, f"mount_setattr {target}")
+    checked(result, f"mount_setattr {target}")
 
 
 def unmount(target: str) -> None:
     """umount2(2) of what is mounted last there, out of sight at once; raises OSError, EINVAL where
     nothing is."""
     flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
-    _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+    checked(libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
 
 def _prctl(option: int, value: int, what: str) -> None:
     zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), what)
+    checked(libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), what)
 
 
 def set_parent_death_signal(signal_number: int) -> None:
@@ -147,13 +152,13 @@ def filter_calls(program: bytes) -> None:
     mode = ctypes.c_ulong(_SECCOMP_MODE_FILTER)
     fprog = _Program(len(program) // _INSTRUCTION_BYTES, program)
     zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(_PR_SET_SECCOMP, mode, ctypes.byref(fprog), zero, zero), "PR_SET_SECCOMP")
+    checked(libc.prctl(_PR_SET_SECCOMP, mode, ctypes.byref(fprog), zero, zero), "PR_SET_SECCOMP")
 
 
 def can_filter_calls() -> bool:
     """Whether this kernel has such filters: it then looks for the one we do not give (prctl(2))."""
     mode, zero = ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.c_ulong(0)
-    _libc.prctl(_PR_SET_SECCOMP, mode, zero, zero, zero)
+    libc.prctl(_PR_SET_SECCOMP, mode, zero, zero, zero)
     return ctypes.get_errno() == errno.EFAULT
 
 
@@ -167,10 +172,11 @@ def leave_session_keyring() -> None:
     if number is None:
         return
     call, name = ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None)
-    if _libc.syscall(ctypes.c_long(number), call, name) < 0:
-        error = ctypes.get_errno()
-        if error not in (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP):
-            raise OSError(error, f"keyctl: {os.strerror(error)}")
+    try:
+        checked(libc.syscall(ctypes.c_long(number), call, name), "keyctl")
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP):
+            raise
 
 
 def drop_capability_bounding_set() -> None:
@@ -187,8 +193,37 @@ class _CapHeader(ctypes.Structure):
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
+def keep_capabilities(*kept: int) -> None:
+    """Give up all capabilities below 32 but `kept`, and all others, in this thread, for good; those
+    kept are in force (capset(2)). Raises OSError."""
+    mask = sum(1 << number for number in kept)
+    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
+    # Effective, permitted and inheritable, first of capabilities 0-31, then of the others.
+    data = (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)
+    checked(libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
 def clear_capabilities() -> None:
     """Empty the effective, permitted and inheritable sets (capset(2))."""
-    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)()
-    _check(_libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+    keep_capabilities()
+
+
+def act_as(uid: int) -> None:
+    """Touch files as `uid`, in this thread alone (setfsuid(2): the C library's is per thread)."""
+    libc.setfsgid(uid)
+    libc.setfsuid(uid)
+
+
+class _How(ctypes.Structure):
+    """struct open_how."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]
+
+
+def openat2(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
+    """openat2(2), close-on-exec; raises OSError."""
+    how = _How(flags | os.O_CLOEXEC, 0, resolve)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    name = ctypes.c_char_p(path)
+    arguments = (ctypes.c_long(_OPENAT2), ctypes.c_long(directory), name, ctypes.byref(how), size)
+    return checked(libc.syscall(*arguments), path=path)
