@@ -11,6 +11,7 @@ import stat
 from contextlib import suppress
 
 from sandboxd.errors import ConfigError
+from sandboxd.osutil.unix_sockets import bind_private
 
 _MAX_PATH_BYTES = 107
 
@@ -37,10 +38,9 @@ def listen(path: str, *, gid: int | None) -> socket.socket:
         )
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
     is_bound = False
     try:
-        listener.bind(path)
+        bind_private(listener, path)
         is_bound = True
         if gid is not None:
             os.chown(path, -1, gid)
@@ -50,8 +50,6 @@ def listen(path: str, *, gid: int | None) -> socket.socket:
         if is_bound:
             os.unlink(path)
         raise ConfigError(f"cannot listen on {path}: {exc.strerror}") from exc
-    finally:
-        os.umask(mask)
     listener.setblocking(False)
     return listener
 

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sandboxd.core.model import Caller
+from sandboxd.osutil.unix_sockets import credentials
 
 # asm-generic/socket.h, Linux 4.13; the socket module has no name for it.
 _SO_PEERGROUPS = 59
-_CREDENTIALS = struct.Struct("iII")
 _MAX_GROUPS = 65_536
 
 # A caller whom the kernel does not name: owns nothing, sees nothing.
@@ -37,15 +37,10 @@ class Peer:
 def read_peer(connection: socket.socket) -> Peer | None:
     """The peer of a connected Unix stream socket; None where the kernel does not say."""
     try:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        named = credentials(connection)
     except OSError:
         return None
-    if len(raw) != _CREDENTIALS.size:
-        return None
-    pid, uid, gid = _CREDENTIALS.unpack(raw)
-    if uid == 0xFFFFFFFF:
-        return None
-    return Peer(pid, uid, gid, _read_groups(connection))
+    return Peer(*named, _read_groups(connection))
 
 
 def _read_groups(connection: socket.socket) -> frozenset[int]:

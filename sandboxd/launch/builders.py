@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import signal
 from contextlib import ExitStack, suppress
@@ -15,6 +14,7 @@ from sandboxd.core.turns import Turn, Turns
 from sandboxd.errors import InternalError, OperationTimedOut, host_lacks
 from sandboxd.launch.connection import SpawnerUnreachable
 from sandboxd.launch.spawner import SpawnerClient, memory_file
+from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
 
 _ANSWER_SECONDS = 45.0
@@ -63,7 +63,7 @@ class Builders:
     async def _ask_once(self, order: dict[str, Any], seconds: float | None) -> dict[str, Any]:
         """Raises SpawnerUnreachable when no builder is at it any more, nor has done it."""
         with ExitStack() as close:
-            order_fd = memory_file("order", records.encode(order))
+            order_fd = memory_file("order", encode(order))
             close.callback(os.close, order_fd)
             read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             close.callback(os.close, read_fd)
@@ -109,7 +109,4 @@ async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> dic
     finally:
         loop.remove_reader(read_fd)
     data = os.read(read_fd, records.MAX_BUILDER_ANSWER_BYTES)
-    if not data:
-        return None
-    answer: dict[str, Any] = json.loads(data)
-    return answer
+    return decode(data) if data else None

@@ -8,8 +8,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
-import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +15,8 @@ from typing import Any
 from sandboxd.errors import InternalError, SandboxdError
 from sandboxd.launch.packets import Packets
 from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.seqpacket import connect
+from sandboxd.osutil.unix_sockets import credentials
 from sandboxd.protocol import records
 
 # A fork takes milliseconds, and all starts wait behind one that hangs.
@@ -134,13 +134,13 @@ class SpawnerConnection:
 
     async def _try_connect(self) -> bool:
         self.close()
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A full queue of one that hangs would hold us up for ever (unix(7), EAGAIN).
-        connection.setblocking(False)
         try:
-            connection.connect(self.path)
-            self._pidfd = open_pidfd(_listener_pid(connection))
-        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError, ProcessLookupError):
+            connection = connect(self.path)
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            return False
+        try:
+            self._pidfd = open_pidfd(credentials(connection).pid)
+        except ProcessLookupError:
             connection.close()
             return False
         self._packets = Packets(connection, self._on_answer, self._on_end)
@@ -197,10 +197,3 @@ class SpawnerConnection:
             self._answer.set_exception(
                 SpawnerUnreachable("cannot start a shim: the spawner went away")
             )
-
-
-def _listener_pid(connection: socket.socket) -> int:
-    """Who listens at the other end (SO_PEERCRED, unix(7))."""
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(struct.unpack("3i", credentials)[0])

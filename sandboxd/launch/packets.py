@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
 
 _MAX_FDS = 4
@@ -38,7 +39,7 @@ class Packets:
         if not self._open:
             return False
         try:
-            socket.send_fds(self._socket, [records.encode(message)], fds or [])
+            socket.send_fds(self._socket, [encode(message)], fds or [])
         except OSError:
             self.close()
             self._on_end()
@@ -66,4 +67,4 @@ class Packets:
             return
         for fd in fds:
             os.set_inheritable(fd, False)
-        self._on_packet(records.decode(packet), list(fds))
+        self._on_packet(decode(packet), list(fds))

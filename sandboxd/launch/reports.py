@@ -13,6 +13,7 @@ from sandboxd.core.outcome import Facts
 from sandboxd.engine.ports.launch import LaunchRequest
 from sandboxd.isolation import disks, pins, seccomp
 from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.processes import boot_id, process_start_time
 from sandboxd.protocol import records
 
 _log = logging.getLogger(__name__)
@@ -106,14 +107,14 @@ def open_shim(start: dict[str, Any] | None) -> int | None:
 
     The pid alone could be another process' by now: boot and start time must agree.
     """
-    if start is None or start["boot_id"] != records.boot_id():
+    if start is None or start["boot_id"] != boot_id():
         return None
     try:
         pidfd = open_pidfd(start["pid"])
     except ProcessLookupError:
         return None
     try:
-        same = records.process_start_time(start["pid"]) == start["start_time"]
+        same = process_start_time(start["pid"]) == start["start_time"]
     except (FileNotFoundError, ProcessLookupError):
         same = False
     if not same:

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -17,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.errors import SandboxdError, host_lacks
+from sandboxd.osutil import seqpacket
+from sandboxd.osutil.objects import decode, encode
+from sandboxd.osutil.unix_sockets import credentials
 from sandboxd.protocol.evidence import SOCKET_NAME
 from sandboxd.protocol.supervision import PROTOCOL, State, StateDirectory
 
@@ -136,11 +137,12 @@ class SupervisorClient:
 
     def memory_now(self, sandbox: str) -> int | None:
         """Bytes used, by a look of this moment; None where it does not answer at once."""
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-            asking.settimeout(_QUICK_SECONDS)
-            asking.connect(self._path)
-            asking.send(json.dumps({"op": "memory", "sandbox": sandbox}).encode())
-            used: int | None = json.loads(asking.recv(_MAX_PACKET_BYTES)).get("used_bytes")
+        order = {"op": "memory", "sandbox": sandbox}
+        with suppress(OSError):
+            answer = seqpacket.ask(
+                self._path, order, timeout_seconds=_QUICK_SECONDS, max_bytes=_MAX_PACKET_BYTES
+            )
+            used: int | None = answer.get("used_bytes")
             return used
         return None
 
@@ -165,12 +167,13 @@ class SupervisorClient:
         async with self._lock:
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    connection = self._connected()
-                    await loop.sock_sendall(connection, json.dumps(order).encode())
+                    if self._connection is None:
+                        self._connection = seqpacket.connect(self._path)
+                    connection = self._connection
+                    await loop.sock_sendall(connection, encode(order))
                     packet = await loop.sock_recv(connection, _MAX_PACKET_BYTES)
                     if packet:
-                        answer: dict[str, Any] = json.loads(packet)
-                        return answer
+                        return decode(packet)
                     raise ConnectionResetError("the supervisor went away")
             except (OSError, TimeoutError) as exc:
                 # TimeoutError is an OSError; one by the kernel has an errno.
@@ -183,27 +186,11 @@ class SupervisorClient:
                 self.close()
                 raise
 
-    def _connected(self) -> socket.socket:
-        if self._connection is None:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            # A full queue of one that hangs would hold us up for ever (unix(7), EAGAIN).
-            connection.setblocking(False)
-            try:
-                connection.connect(self._path)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
     def _kill_silent(self) -> None:
         """SIGKILL one that hangs: it would hold no limit, and nobody would come after it."""
         if self._connection is None:
             return
-        size = struct.calcsize("3i")
-        credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        pid = struct.unpack("3i", credentials)[0]
         _log.error("The supervisor did not answer for %g seconds: ending it", _ANSWER_SECONDS)
         # It is the one that called listen(2), and its socket is still open: no other's pid.
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(credentials(self._connection).pid, signal.SIGKILL)

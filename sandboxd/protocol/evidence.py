@@ -10,11 +10,7 @@ supervised.json  what it measured so far; written about once a second and when t
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any
-
-from sandboxd.osutil.files import write_whole
 
 VERDICT_FILE = "verdict.json"
 USAGE_FILE = "supervised.json"
@@ -24,21 +20,3 @@ SOCKET_NAME = "supervisor.sock"
 def socket_path(runtime_directory: str) -> str:
     """Where a supervisor listens."""
     return os.path.join(runtime_directory, SOCKET_NAME)
-
-
-def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all. Raises OSError."""
-    data = json.dumps(value, separators=(",", ":")).encode()
-    write_whole(os.path.join(directory, name), data)
-
-
-def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """A file written by `write_json`, None where there is none."""
-    try:
-        with open(os.path.join(directory, name), "rb") as file:
-            value = json.loads(file.read())
-    except FileNotFoundError:
-        return None
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is not an object")
-    return value

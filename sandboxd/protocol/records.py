@@ -13,12 +13,11 @@ An execution's record directory, root's alone:
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import struct
+from contextlib import suppress
 from typing import Any
 
+from sandboxd.osutil import objects
 from sandboxd.osutil.files import temporary_name, write_whole
 
 PROTOCOL = 3
@@ -36,24 +35,6 @@ MAX_RECORD_BYTES = 16 * 1024
 MAX_BUILDER_ANSWER_BYTES = 4096
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """One packet."""
-    return json.dumps(message, separators=(",", ":")).encode()
-
-
-def decode(packet: bytes) -> dict[str, Any]:
-    """The object in a packet; raises ValueError for anything else."""
-    message = json.loads(packet)
-    if not isinstance(message, dict):
-        raise ValueError("not an object")
-    return message
-
-
-def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
-    """Write a file whole or not at all. Raises OSError."""
-    write_whole(os.path.join(directory, name), encode(value))
-
-
 def reserve_record(directory: str) -> None:
     """Take the disk space of an execution's record before it starts: its end must not be lost to a
     disk that its output filled. Raises OSError."""
@@ -67,34 +48,12 @@ def reserve_record(directory: str) -> None:
 
 def write_record(directory: str, value: dict[str, Any]) -> None:
     """Write the record into the space that was taken for it. Raises OSError."""
-    write_whole(os.path.join(directory, RECORD_FILE), encode(value), keeps_space=True)
+    write_whole(os.path.join(directory, RECORD_FILE), objects.encode(value), keeps_space=True)
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """A file written by `write_json`; None where there is none, or the host went down before it
-    reached the disk: it is empty or full of zeros then."""
-    try:
-        with open(os.path.join(directory, name), "rb") as file:
-            return decode(file.read())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def peer_uid(connection: socket.socket) -> int:
-    """The uid at the other end of a Unix socket (SO_PEERCRED, unix(7))."""
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, uid, _ = struct.unpack("3i", credentials)
-    return int(uid)
-
-
-def process_start_time(pid: int) -> int:
-    """Start time in clock ticks since boot (proc_pid_stat(5), field 22): tells a pid's reuse."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
-
-
-def boot_id() -> str:
-    """The kernel's id of this boot."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    """A start file or record; None where there is none, or the host went down before it reached the
+    disk: it is empty or full of zeros then."""
+    with suppress(ValueError):
+        return objects.read_json(directory, name)
+    return None

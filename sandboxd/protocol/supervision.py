@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.protocol.evidence import read_json, write_json
+from sandboxd.osutil.objects import read_json, write_json
 
 DIRECTORY = "supervised"
 PROTOCOL = 1

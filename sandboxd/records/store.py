@@ -30,6 +30,7 @@ from sandboxd.core.names import is_id
 from sandboxd.engine.ports.host import Clock
 from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.osutil.files import write_whole
+from sandboxd.osutil.processes import boot_id
 
 _log = logging.getLogger(__name__)
 _SANDBOX_FILE = "sandbox.json"
@@ -46,7 +47,7 @@ class DiskStore:
         self._root = os.path.join(state_directory, "sandboxes")
         self._draining = os.path.join(state_directory, "draining")
         self._clock = clock
-        self._boot = _boot_id()
+        self._boot = boot_id()
         # The last word of two writers of one record has to be the newer one.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -163,9 +164,3 @@ def _set_marker(path: str, there: bool) -> None:
                 os.unlink(path)
     except OSError as exc:
         raise host_lacks("cannot keep whether this host is drained", exc, path) from exc
-
-
-def _boot_id() -> str:
-    """The kernel's id of this boot."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()

@@ -26,7 +26,7 @@ from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import HostDiskFull, HostStorageFailed, SandboxdError
 from sandboxd.isolation.uids import kill_processes
 from sandboxd.launch.supervisor import SupervisorClient
-from sandboxd.protocol.records import process_start_time
+from sandboxd.osutil.processes import process_start_time
 from sandboxd.protocol.supervision import Entry, State
 from sandboxd.schemes import common, supervised
 from sandboxd.schemes.supervised import Powers

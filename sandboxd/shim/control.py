@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 from typing import Any
 
+from sandboxd.osutil.objects import decode
+from sandboxd.osutil.seqpacket import Server
 from sandboxd.protocol import records
 
 _MAX_CONNECTIONS = 4
@@ -21,78 +22,44 @@ class Control:
     """
 
     def __init__(self, listener: socket.socket, poller: select.poll) -> None:
-        self._listener = listener
-        self._poll = poller
-        self._connections: dict[int, socket.socket] = {}
+        self._server = Server(
+            listener, poller,
+            most=_MAX_CONNECTIONS, max_bytes=records.MAX_PACKET_BYTES, newest_stays=True,
+        )  # fmt: skip
         self._had_one = False
         self._asking: socket.socket | None = None
         self.greeting: dict[str, Any] | None = None
-        listener.setblocking(False)
-        poller.register(listener.fileno(), select.POLLIN)
 
     @property
     def was_left(self) -> bool:
         """Whether somebody was connected and nobody is any more."""
-        return self._had_one and not self._connections
+        return self._had_one and not self._server.connections
 
     def handle(self, fd: int, events: int) -> list[dict[str, Any]]:
         """Orders that arrived on `fd`, which poll reported."""
-        if fd == self._listener.fileno():
+        if fd == self._server.fileno():
             self._accept()
             return []
-        connection = self._connections.get(fd)
-        if connection is None:
+        received = self._server.receive(fd)
+        if received is None:
             return []
-        try:
-            packet = connection.recv(records.MAX_PACKET_BYTES)
-        except BlockingIOError:
-            return []
-        except OSError:
-            packet = b""
-        if not packet:
-            self._drop(fd)
-            return []
-        self._asking = connection
-        return [records.decode(packet)]
+        self._asking = received.connection
+        return [decode(received.packet)]
 
     def send(self, event: dict[str, Any]) -> None:
         """Tell every connection."""
-        for connection in list(self._connections.values()):
-            self._send(connection, event)
+        for connection in list(self._server.connections.values()):
+            self._server.send(connection, event)
 
     def answer(self, order: dict[str, Any], answer: dict[str, Any], fds: list[int]) -> None:
         """Tell the connection that the last order came from; descriptors are copied to it."""
-        if self._asking is not None and self._asking.fileno() in self._connections:
-            self._send(self._asking, {"event": "answer", "id": order["id"], **answer}, fds)
+        if self._asking is not None and self._asking.fileno() in self._server.connections:
+            event = {"event": "answer", "id": order["id"], **answer}
+            self._server.send(self._asking, event, fds)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            # Nobody any more, or no memory for it in a full cgroup: poll tells again.
-            return
-        if records.peer_uid(connection) != os.getuid():
-            connection.close()
-            return
-        while len(self._connections) >= _MAX_CONNECTIONS:
-            self._drop(next(iter(self._connections)))
-        connection.setblocking(False)
-        self._connections[connection.fileno()] = connection
-        self._poll.register(connection.fileno(), select.POLLIN)
-        self._had_one = True
-        if self.greeting is not None:
-            self._send(connection, self.greeting)
-
-    def _send(
-        self, connection: socket.socket, event: dict[str, Any], fds: list[int] | None = None
-    ) -> None:
-        try:
-            socket.send_fds(connection, [records.encode(event)], fds or [])
-        except BlockingIOError:
-            return
-        except OSError:
-            self._drop(connection.fileno())
-
-    def _drop(self, fd: int) -> None:
-        self._poll.unregister(fd)
-        self._connections.pop(fd).close()
+        connection = self._server.accept()
+        if connection is not None:
+            self._had_one = True
+            if self.greeting is not None:
+                self._server.send(connection, self.greeting)

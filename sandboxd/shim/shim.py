@@ -30,6 +30,8 @@ from sandboxd.cgroup import counters
 from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import verify
 from sandboxd.osutil import linux
+from sandboxd.osutil.objects import write_json
+from sandboxd.osutil.processes import boot_id, process_start_time
 from sandboxd.protocol import records
 from sandboxd.shim.child import ChildFailed, SetupUse, start_child
 from sandboxd.shim.control import Control
@@ -131,14 +133,14 @@ class Shim:
             linux.become_subreaper()
         self._missing = _be_spared()
         pid = os.readlink("/proc/self")
-        records.write_json(
+        write_json(
             self._directory,
             records.START_FILE,
             {
                 "protocol": records.PROTOCOL,
                 "pid": int(pid),
-                "start_time": records.process_start_time(int(pid)),
-                "boot_id": records.boot_id(),
+                "start_time": process_start_time(int(pid)),
+                "boot_id": boot_id(),
                 "pid_namespace": self._pid_namespace,
                 "missing": self._missing,
             },

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from sandboxd.osutil.processes import stat_fields
+
 _POLL_SECONDS = 0.0005
 # Stopped, traced, ended, or in a wait that no signal interrupts, such as vfork(2)'s: before
 # anything of its own goes on, a thread of these takes the SIGSTOP.
@@ -116,7 +118,6 @@ def _stands_still(pid: int) -> bool:
 
 
 def _words(path: str) -> list[bytes]:
-    """A stat file from the state on; the name before may hold anything (proc_pid_stat(5))."""
+    """State and parent, first of a stat file's fields."""
     with open(path, "rb") as file:
-        data = file.read()
-    return data[data.rindex(b")") + 2 :].split(None, 2)
+        return stat_fields(file.read(), 2)

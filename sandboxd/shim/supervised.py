@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from contextlib import suppress
 from typing import Any
 
+from sandboxd.osutil.objects import read_json
+from sandboxd.osutil.seqpacket import ask
 from sandboxd.protocol import evidence
 
 _ANSWER_SECONDS = 0.25
@@ -22,19 +22,11 @@ def evidence_of(spec: dict[str, Any]) -> dict[str, Any]:
     verdict = None
     # Absent or too busy: what it wrote before is there nevertheless.
     with suppress(OSError, ValueError):
-        verdict = _ask(path, spec).get("verdict")
+        order = {"op": "ended", "sandbox": spec["sandbox"], "execution": spec["execution"]}
+        answer = ask(path, order, timeout_seconds=_ANSWER_SECONDS, max_bytes=_MAX_PACKET_BYTES)
+        verdict = answer.get("verdict")
     found: dict[str, Any] = {"verdict": verdict, "supervised": None}
     for key, name in (("verdict", evidence.VERDICT_FILE), ("supervised", evidence.USAGE_FILE)):
         with suppress(OSError, ValueError):
-            found[key] = evidence.read_json(directory, name) or found[key]
+            found[key] = read_json(directory, name) or found[key]
     return found
-
-
-def _ask(path: str, spec: dict[str, Any]) -> dict[str, Any]:
-    order = {"op": "ended", "sandbox": spec["sandbox"], "execution": spec["execution"]}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.settimeout(_ANSWER_SECONDS)
-        asking.connect(path)
-        asking.send(json.dumps(order).encode())
-        answer = json.loads(asking.recv(_MAX_PACKET_BYTES))
-    return answer if isinstance(answer, dict) else {}

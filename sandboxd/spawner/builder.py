@@ -6,13 +6,13 @@ One order in a memfd, one answer through a pipe: {"ok": true} or {"ok": false, "
 
 from __future__ import annotations
 
-import json
 import os
 import select
 from typing import Any, NoReturn
 
 from sandboxd.isolation import build, disks, pins, shelf
 from sandboxd.isolation.root import BadImage
+from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
 from sandboxd.workspace.removal import remove_tree
 
@@ -40,9 +40,9 @@ class _ReaderGone:
 def run(order_fd: int, answer_fd: int) -> NoReturn:
     """Do what the order says, answer and end. The caller has closed all other descriptors."""
     try:
-        order = json.loads(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
+        order = decode(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
         answer = _answer(order, answer_fd)
-        os.write(answer_fd, records.encode(answer))
+        os.write(answer_fd, encode(answer))
     finally:
         os._exit(0)
 

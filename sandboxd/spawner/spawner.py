@@ -11,7 +11,6 @@ for its answer. It reaps both; killing it harms none.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import select
 import signal
@@ -21,7 +20,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.osutil import linux
+from sandboxd.osutil import linux, seqpacket
+from sandboxd.osutil.objects import decode
 from sandboxd.osutil.readiness import notify_ready
 from sandboxd.protocol import records
 from sandboxd.shim import shim
@@ -39,7 +39,6 @@ class Spawner:
     def __init__(self, path: str, *, idle_seconds: float | None) -> None:
         self._path = path
         self._idle_seconds = idle_seconds
-        self._clients: dict[int, socket.socket] = {}
         self._shims: set[int] = set()
         self._builders: set[int] = set()
         self._stopping = False
@@ -49,7 +48,10 @@ class Spawner:
     def serve(self) -> None:
         """Answer requests until told to stop, or idle for too long without a client."""
         os.chdir("/")
-        self._listen()
+        self._server = seqpacket.Server(
+            seqpacket.listen(self._path, backlog=16), self._poll,
+            most=_MAX_CLIENTS, max_bytes=records.MAX_PACKET_BYTES, max_fds=_MAX_FDS,
+        )  # fmt: skip
         wakeup = wake_on_signals(signal.SIGCHLD)
         self._poll.register(wakeup, select.POLLIN)
         linux.become_subreaper()
@@ -66,61 +68,33 @@ class Spawner:
                 if fd == wakeup:
                     os.read(fd, 4096)
                     self._reap()
-                elif fd == self._listener.fileno():
-                    self._accept()
+                elif fd == self._server.fileno():
+                    self._server.accept()
                 else:
                     self._answer(fd)
-            if self._clients or self._shims:
+            if self._server.connections or self._shims:
                 idle_since = time.monotonic()
             elif self._idle_seconds and time.monotonic() - idle_since > self._idle_seconds:
                 break
         self._supervisor.stop()
 
-    def _listen(self) -> None:
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
-        mask = os.umask(0o177)
-        self._listener.bind(self._path)
-        os.umask(mask)
-        self._listener.listen(16)
-        self._listener.setblocking(False)
-        self._poll.register(self._listener.fileno(), select.POLLIN)
-
     def _wait_milliseconds(self) -> int | None:
         if self._supervisor.is_due:
             return Helper.RETRY_MILLISECONDS
-        if self._idle_seconds is None or self._clients or self._shims:
+        if self._idle_seconds is None or self._server.connections or self._shims:
             return None
         return int(self._idle_seconds * 1000)
 
-    def _accept(self) -> None:
-        try:
-            client, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        if records.peer_uid(client) != os.getuid() or len(self._clients) >= _MAX_CLIENTS:
-            client.close()
-            return
-        self._clients[client.fileno()] = client
-        self._poll.register(client.fileno(), select.POLLIN)
-
     def _answer(self, fd: int) -> None:
-        client = self._clients[fd]
-        try:
-            packet, fds, _, _ = socket.recv_fds(client, records.MAX_PACKET_BYTES, _MAX_FDS)
-        except OSError:
-            packet, fds = b"", []
-        if not packet:
-            self._poll.unregister(fd)
-            self._clients.pop(fd).close()
+        received = self._server.receive(fd)
+        if received is None:
             return
         try:
-            self._obey(client, records.decode(packet), list(fds))
+            self._obey(received.connection, decode(received.packet), received.fds)
         finally:
-            for received in fds:
+            for given in received.fds:
                 with suppress(OSError):
-                    os.close(received)
+                    os.close(given)
 
     def _obey(self, client: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
         match request.get("op"):
@@ -157,9 +131,8 @@ class Spawner:
                 self._reply(client, {"ok": False, "errno": 0, "text": f"unknown op {other!r}"})
 
     def _reply(self, client: socket.socket, reply: dict[str, Any], *fds: int) -> None:
-        # A client that went away meanwhile finds its shim by the record; its socket ends next.
-        with suppress(OSError):
-            socket.send_fds(client, [records.encode(reply)], list(fds))
+        # A client that went away meanwhile finds its shim by the record.
+        self._server.send(client, reply, fds)
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> tuple[int, bool]:
         pid_namespace = False
@@ -192,7 +165,7 @@ class Spawner:
     def _become_shim(self, fds: list[int], *, pid_namespace: bool) -> None:
         try:
             _keep_only(fds)
-            spec = json.loads(os.pread(fds[0], records.MAX_SPEC_BYTES, 0))
+            spec = decode(os.pread(fds[0], records.MAX_SPEC_BYTES, 0))
             os.close(fds[0])
             listener = socket.socket(fileno=fds[1])
             stdin_fd = fds[2] if len(fds) > 2 else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from sandboxd.osutil.processes import stat_fields
+
 _MOST_NUMBERS = 128
 
 
@@ -48,6 +50,6 @@ def parent(pid: int) -> int:
     """The parent's number; 0 when there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split(None, 3)[1])
+            return int(stat_fields(file.read(), 2)[1])
     except (FileNotFoundError, ProcessLookupError):
         return 0

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import select
-import socket
-import struct
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
+
+from sandboxd.osutil import seqpacket
+from sandboxd.osutil.objects import decode
 
 _MAX_PACKET_BYTES = 4096
 _MAX_CLIENTS = 512
@@ -21,58 +19,28 @@ class Doorbell:
 
     def __init__(self, path: str, obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._obey = obey
-        self._clients: dict[int, socket.socket] = {}
         self._poll = select.poll()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        mask = os.umask(0o177)
-        self._listener.bind(path)
-        os.umask(mask)
-        self._listener.listen(256)
-        self._listener.setblocking(False)
-        self._poll.register(self._listener.fileno(), select.POLLIN)
+        self._server = seqpacket.Server(
+            seqpacket.listen(path, backlog=256), self._poll,
+            most=_MAX_CLIENTS, max_bytes=_MAX_PACKET_BYTES,
+        )  # fmt: skip
 
     def wait(self, milliseconds: int) -> None:
         """Answer who rings, or return when the time is over."""
         for fd, _ in self._poll.poll(milliseconds):
-            if fd == self._listener.fileno():
-                self._accept()
-            elif fd in self._clients:
+            if fd == self._server.fileno():
+                self._server.accept()
+            else:
                 self._receive(fd)
 
-    def _accept(self) -> None:
-        try:
-            client, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        size = struct.calcsize("3i")
-        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        uid = struct.unpack("3i", credentials)[1]
-        if uid != os.getuid() or len(self._clients) >= _MAX_CLIENTS:
-            client.close()
-            return
-        client.setblocking(False)
-        self._clients[client.fileno()] = client
-        self._poll.register(client.fileno(), select.POLLIN)
-
     def _receive(self, fd: int) -> None:
-        client = self._clients[fd]
-        try:
-            packet = client.recv(_MAX_PACKET_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            packet = b""
-        if not packet:
-            self._poll.unregister(fd)
-            self._clients.pop(fd).close()
+        received = self._server.receive(fd)
+        if received is None:
             return
         try:
-            answer = self._obey(json.loads(packet))
+            answer = self._obey(decode(received.packet))
         except (ValueError, KeyError, AttributeError):
             # Without root a sandbox's own processes have our uid and may send anything.
             answer = {"ok": False}
         # One that does not wait for its answer knows the answer from the files.
-        with suppress(OSError):
-            client.send(json.dumps(answer).encode())
+        self._server.send(received.connection, answer)

@@ -9,7 +9,8 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.protocol.evidence import USAGE_FILE, VERDICT_FILE, read_json, write_json
+from sandboxd.osutil.objects import read_json, write_json
+from sandboxd.protocol.evidence import USAGE_FILE, VERDICT_FILE
 from sandboxd.protocol.supervision import Entry
 from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.group import Group

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.processes import stat_fields
 
 # Descriptors kept for sockets and for looks that open and close.
 _SPARE_FDS = 256
@@ -75,8 +76,7 @@ class Process:
         if data == self._last:
             return False
         self._last = data
-        # The name may hold anything, parentheses and blanks included.
-        fields = data[data.rindex(b")") + 2 :].split(None, 22)
+        fields = stat_fields(data, 22)
         self.is_zombie = fields[0] in b"ZX"
         self.parent = int(fields[1])
         self.has_execed = not int(fields[6]) & _PF_FORKNOEXEC
@@ -187,8 +187,7 @@ class Process:
 
     def _state_words(self) -> list[bytes]:
         """stat from the state on."""
-        data = self._read("stat")
-        return data[data.rindex(b")") + 2 :].split(None, 20)
+        return stat_fields(self._read("stat"), 20)
 
     def close(self) -> None:
         """Close what is open."""

@@ -6,10 +6,12 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import socket
 import struct
 import time
 from contextlib import suppress
+
+from sandboxd.osutil.objects import encode
+from sandboxd.osutil.seqpacket import connect
 
 _END_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -21,10 +23,8 @@ def become_the_one(lock_path: str, socket_path: str) -> int:
     fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if _try(fd):
         return fd
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.settimeout(_END_SECONDS)
-        asking.connect(socket_path)
-        asking.send(b'{"op":"stop"}')
+    with suppress(OSError), connect(socket_path, timeout_seconds=_END_SECONDS) as asking:
+        asking.send(encode({"op": "stop"}))
     deadline = time.monotonic() + _END_SECONDS
     while not _try(fd):
         if time.monotonic() > deadline:

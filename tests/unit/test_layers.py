@@ -43,12 +43,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "shim": ("osutil", "protocol", "cgroup", "isolation"),
     "supervisor": ("osutil", "protocol"),
     "schemes": (
-        *("errors", "core", "engine.ports", "protocol"),
+        *("errors", "core", "engine.ports", "osutil", "protocol"),
         *("systemd", "cgroup", "isolation", "launch"),
     ),
     # Edges.
     "wire": ("errors", "core"),
-    "api": ("errors", "core", "engine", "engine.ports", "wire"),
+    "api": ("errors", "core", "engine", "engine.ports", "osutil", "wire"),
     "client": ("errors", "core"),
     # The CLI can do nothing that the API does not offer, but for writing files that need no daemon.
     "ctl": ("errors", "core", "client"),

@@ -125,7 +125,7 @@ async def test_times_go_on_over_a_reboot(
     clock = FixedClock()
     await DiskStore(str(tmp_path), clock).save_sandbox(with_stamps())
     clock.seconds, clock.wall = 5.0, NOW + timedelta(seconds=passed)
-    monkeypatch.setattr("sandboxd.records.store._boot_id", lambda: "another")
+    monkeypatch.setattr("sandboxd.records.store.boot_id", lambda: "another")
     [(sandbox, _)] = await DiskStore(str(tmp_path), clock).load()
     assert sandbox.expires_monotonic == 5.0 + 60.0 - counted
     assert sandbox.used_monotonic == 5.0 - 10.0 - counted

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON objects, in packets and in files."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from sandboxd.osutil.files import write_whole
+
+
+def encode(value: dict[str, Any]) -> bytes:
+    """One object, in as few bytes as may be."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """The object in `data`; raises ValueError for anything else."""
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    write_whole(os.path.join(directory, name), encode(value))
+
+
+def read_json(directory: str, name: str) -> dict[str, Any] | None:
+    """A file written by `write_json`, None where there is none. Raises OSError, ValueError."""
+    try:
+        with open(os.path.join(directory, name), "rb") as file:
+            return decode(file.read())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON objects between processes of one uid: one a packet of a SOCK_SEQPACKET Unix socket."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sandboxd.osutil.objects import decode, encode
+from sandboxd.osutil.unix_sockets import bind_private, is_own
+
+
+def listen(path: str, *, backlog: int) -> socket.socket:
+    """A listener, mode 0600, in the place of whatever was on the path. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    bind_private(listener, path)
+    listener.listen(backlog)
+    return listener
+
+
+def connect(path: str, *, timeout_seconds: float = 0.0) -> socket.socket:
+    """A connection whose calls take so long at most. Raises OSError, BlockingIOError where the
+    queue of one that hangs is full (unix(7), EAGAIN)."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(timeout_seconds)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def ask(
+    path: str, question: dict[str, Any], *, timeout_seconds: float, max_bytes: int
+) -> dict[str, Any]:
+    """The answer to one question. Raises OSError, and ValueError for an answer that is none."""
+    with connect(path, timeout_seconds=timeout_seconds) as connection:
+        connection.send(encode(question))
+        return decode(connection.recv(max_bytes))
+
+
+class Received(NamedTuple):
+    """One packet, where from, and the descriptors that came along."""
+
+    connection: socket.socket
+    packet: bytes
+    fds: list[int]
+
+
+class Server:
+    """A listener and its connections in the caller's poll loop; peers of another uid are turned
+    away.
+
+    most: of connections at a time; another one is turned away, or takes the oldest one's place.
+    max_bytes, max_fds: of a packet that arrives.
+    """
+
+    def __init__(
+        self, listener: socket.socket, poller: select.poll, *,
+        most: int, max_bytes: int, max_fds: int = 0, newest_stays: bool = False,
+    ) -> None:  # fmt: skip
+        self._listener = listener
+        self._poll = poller
+        self._most = most
+        self._max_bytes, self._max_fds = max_bytes, max_fds
+        self._newest_stays = newest_stays
+        self.connections: dict[int, socket.socket] = {}
+        listener.setblocking(False)
+        poller.register(listener.fileno(), select.POLLIN)
+
+    def fileno(self) -> int:
+        """The listener's, for what poll reports."""
+        return self._listener.fileno()
+
+    def accept(self) -> socket.socket | None:
+        """The next connection, when there is one that may stay."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # Nobody any more, or no memory for it in a full cgroup: poll tells again.
+            return None
+        has_room = self._newest_stays or len(self.connections) < self._most
+        if not has_room or not is_own(connection):
+            connection.close()
+            return None
+        while len(self.connections) >= self._most:
+            self._drop(next(iter(self.connections)))
+        connection.setblocking(False)
+        self.connections[connection.fileno()] = connection
+        self._poll.register(connection.fileno(), select.POLLIN)
+        return connection
+
+    def receive(self, fd: int) -> Received | None:
+        """A packet of the connection that poll reported, with descriptors that are the caller's
+        from now on; None when there is no packet, or at the connection's end."""
+        connection = self.connections.get(fd)
+        if connection is None:
+            return None
+        try:
+            packet, fds, _, _ = socket.recv_fds(connection, self._max_bytes, self._max_fds)
+        except BlockingIOError:
+            return None
+        except OSError:
+            packet, fds = b"", []
+        if not packet:
+            self._drop(fd)
+            return None
+        return Received(connection, packet, list(fds))
+
+    def send(
+        self, connection: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()
+    ) -> None:
+        """Tell a connection, with copies of descriptors; one that does not take it at once loses
+        it."""
+        try:
+            socket.send_fds(connection, [encode(message)], list(fds))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(connection.fileno())
+
+    def _drop(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self.connections.pop(fd).close()
