@@ -290,6 +290,14 @@ class Caller:
         return self.is_admin or self.uid == owner_uid
 
 
+class Ownership(enum.StrEnum):
+    """Whose the files of a bind are inside: the owner's are the sandbox's, and what the sandbox
+    makes is the owner's, or all have the ids that the host knows."""
+
+    MAPPED = "mapped"
+    HOST = "host"
+
+
 @dataclass(frozen=True, slots=True)
 class Bind:
     """A path of the host's, seen inside a sandbox."""
@@ -297,6 +305,9 @@ class Bind:
     source: str
     target: str
     writable: bool = False
+    # As in records of a time when nothing was mapped. None: its root was not made yet.
+    ownership: Ownership | None = Ownership.HOST
+    ownership_detail: str = ""
 
 
 @dataclass(slots=True)

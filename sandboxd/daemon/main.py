@@ -301,6 +301,7 @@ class _Daemon:
             images=self._settings.images_directory,
             system_paths=self._settings.system_paths,
             etc_hidden=self._settings.etc_hidden,
+            bind_paths=self._binds().allowed,
             denied_addresses=self._settings.denied_addresses,
         )
 
@@ -336,6 +337,9 @@ class _Daemon:
             return CallerUid()
         return UidRange(instance_id, first=self._settings.uid_first, count=self._settings.uid_count)
 
+    def _binds(self) -> BindPolicy:
+        return BindPolicy.of_settings(self._settings.bind_paths, self._settings.system_paths)
+
     def _engine_settings(self, instance_id: str, policy: LimitPolicy, chosen: Chosen) -> Settings:
         missing = list(chosen.missing)
         if os.geteuid() != 0:
@@ -348,7 +352,7 @@ class _Daemon:
             instance_id=instance_id,
             policy=policy,
             offers=self._offers(chosen),
-            binds=BindPolicy.of_settings(self._settings.bind_paths, self._settings.system_paths),
+            binds=self._binds(),
             private_mounts=chosen.pid_namespace and chosen.roots.has_private_mounts,
             cgroup_mode=self._settings.cgroup_mode,
             cgroup_version=host.hierarchy().value,

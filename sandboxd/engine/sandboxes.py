@@ -180,15 +180,19 @@ class Sandboxes:
             )
 
     async def build_root(self, sandbox: Sandbox) -> None:
-        """Make what it has of its own beside its directories, unless it is there."""
+        """Make what it has of its own beside its directories, unless it is there; keep what became
+        of its binds."""
         spaces = self._context.workspaces
         await spaces.follow_host(sandbox)
-        await self._context.roots.build(
+        binds = await self._context.roots.build(
             sandbox,
             home=spaces.home(sandbox.id),
             tmp=spaces.tmp(sandbox.id),
             files=spaces.identity_files(sandbox),
         )
+        if binds != sandbox.binds:
+            sandbox.binds = binds
+            await self._context.store.save_sandbox(sandbox)
 
     # -- private
 
@@ -205,7 +209,7 @@ class Sandboxes:
             isolation=level,
             network=network,
             rootfs=request.rootfs,
-            binds=request.binds,
+            binds=tuple(replace(bind, ownership=None) for bind in request.binds),
             scheme=context.scheme.name,
             limits=limits,
             enforcement=context.enforcement(limits),

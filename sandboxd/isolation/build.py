@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-from sandboxd.isolation import bubblewrap, ipc, layers, mounts, network, pins
+from sandboxd.isolation import bubblewrap, ipc, layers, mounts, network, ownership, pins
 from sandboxd.isolation.bubblewrap import Root
 from sandboxd.isolation.root import describe, masks_of, shared_directories
 from sandboxd.osutil import linux
@@ -35,33 +35,39 @@ class NoBubblewrap(BuildFailed):
     """Raised where bubblewrap is not installed."""
 
 
-def build(spec: dict[str, Any]) -> None:
-    """Make and pin all that `spec` asks for, unless it is there already; whole or not at all.
+def build(spec: dict[str, Any]) -> list[list[str]] | None:
+    """Make and pin all that `spec` asks for, whole or not at all; what became of the owners of each
+    bind (ownership.Tree.verdict). None, and nothing is made, where all is there already, unless
+    `anew`.
 
     Raises OSError, BuildFailed, BadImage.
     """
     directory, wanted = spec["pins_directory"], spec["pins"]
     pins.prepare(os.path.dirname(directory))
-    if pins.are_complete(directory, wanted):
-        return
+    if pins.are_complete(directory, wanted) and not spec["anew"]:
+        return None
     pins.remove(directory)
     os.mkdir(directory, 0o700)
+    verdicts = []
     try:
+        # Looked up before the network is out of reach: accounts may be kept elsewhere.
+        plans = ownership.plan(spec["binds"], spec["owner_uid"])
         if pins.NET in wanted:
             network.enter_new(loopback=spec["network"] == "loopback")
             pins.pin("/proc/self/ns/net", directory, pins.NET)
         if pins.MNT in wanted:
-            _pin_root(spec)
+            verdicts = _pin_root(spec, plans)
             # Ours from here to our end.
             mounts.join(directory, [pins.IPC])
             ipc.bound()
     except BaseException:
         pins.remove(directory)
         raise
+    return verdicts
 
 
-def _pin_root(spec: dict[str, Any]) -> None:
-    """Make a root and pin its namespaces.
+def _pin_root(spec: dict[str, Any], plans: Sequence[ownership.Plan]) -> list[list[str]]:
+    """Make a root and pin its namespaces; what became of the owners of each bind.
 
     A mount namespace can only be pinned from an older one, so that there are no loops, and from
     Linux 6.18 on each processor numbers its new ones by itself: one made beside us may count as
@@ -70,11 +76,14 @@ def _pin_root(spec: dict[str, Any]) -> None:
     kinds = [kind for kind in spec["pins"] if kind != pins.NET]
     for processor in (None, *os.sched_getaffinity(0)):
         try:
-            with _held_root(spec, processor) as pid:
+            with (
+                ownership.trees(plans, spec["uid"]) as trees,
+                _held_root(spec, trees, processor) as pid,
+            ):
                 # The only one that can fail like this comes first.
                 for kind in sorted(kinds, key=lambda kind: kind != pins.MNT):
                     pins.pin(f"/proc/{pid}/ns/{kind}", spec["pins_directory"], kind)
-            return
+            return [tree.verdict for tree in trees]
         except OSError as exc:
             if exc.errno != errno.EINVAL:
                 raise
@@ -142,15 +151,19 @@ def _in_child(work: Callable[[], None], what: str) -> None:
 
 
 @contextmanager
-def _held_root(spec: dict[str, Any], processor: int | None) -> Iterator[int]:
+def _held_root(
+    spec: dict[str, Any], trees: Sequence[ownership.Tree], processor: int | None
+) -> Iterator[int]:
     """The pid of a process in the complete root, as long as the context.
 
-    processor: the only one that may make it; None = any.
+    trees: one for each bind, its owners mapped or not. processor: the only one that may make the
+    root; None = any.
     """
     program = next((path for path in bubblewrap.PROGRAMS if os.path.exists(path)), None)
     if program is None:
         raise NoBubblewrap("bubblewrap (bwrap) is not installed")
-    root = describe(spec)
+    scratch = os.path.dirname(spec["pins_directory"])
+    root = describe({**spec, "binds": ownership.placed(spec["binds"], trees, scratch)})
     hold_read, hold_write = os.pipe2(os.O_CLOEXEC)
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
@@ -159,7 +172,7 @@ def _held_root(spec: dict[str, Any], processor: int | None) -> Iterator[int]:
     pid = os.fork()
     if pid == 0:
         stdio = (hold_read, ready_write, error_write)
-        _become_bubblewrap(argv, root, os.path.dirname(spec["pins_directory"]),
+        _become_bubblewrap(argv, root, trees, scratch,
                            stdio=stdio, info_fd=info_write, processor=processor)  # fmt: skip
     for fd in (hold_read, ready_write, error_write, info_write):
         os.close(fd)
@@ -180,6 +193,7 @@ def _held_root(spec: dict[str, Any], processor: int | None) -> Iterator[int]:
 def _become_bubblewrap(
     argv: list[str],
     root: Root,
+    trees: Sequence[ownership.Tree],
     scratch: str,
     *,
     stdio: tuple[int, int, int],
@@ -194,6 +208,7 @@ def _become_bubblewrap(
                 signal.signal(number, signal.SIG_DFL)
         linux.set_parent_death_signal(signal.SIGKILL)
         _cover(root.shared, root.masks, scratch)
+        ownership.put(trees, scratch)
         # Of the directories it makes.
         os.umask(0o022)
         for target, fd in enumerate(stdio):

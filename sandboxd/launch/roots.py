@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sandboxd.cgroup.host import place
+from sandboxd.core.binds import MAX_BINDS
 from sandboxd.core.levels import HOME_INSIDE, Lack
-from sandboxd.core.model import Isolation, Network, Sandbox
+from sandboxd.core.model import Bind, Isolation, Network, Ownership, Sandbox
 from sandboxd.core.names import new_id
+from sandboxd.core.policy import DEFAULT_UID_FIRST
 from sandboxd.core.remedies import Need, remedy
 from sandboxd.errors import InternalError, InvalidRequest
 from sandboxd.isolation import disks, pins
@@ -18,11 +22,13 @@ from sandboxd.launch import reports
 from sandboxd.launch.builders import Builders
 
 _PROBE_SHM_BYTES = 1 << 20
+_BINDS_SECONDS = 5.0
 _REMEDIES = {
     "bubblewrap": "install bubblewrap, on Debian: apt-get install bubblewrap",
     "other": "see the text; namespaces must be enabled in the kernel and mounts allowed",
 }
 _NO_LAYERS = "file locks and watches: sandboxes see each other's on the host's files: {}"
+_NOT_MAPPED = "binds of {}: sandboxes see the host's owners: {}"
 _NO_PRIVATE_MOUNTS = (
     "private mounts: at basic commands share the host's /tmp, /dev/shm and /proc: {}"
 )
@@ -32,7 +38,8 @@ class Roots:
     """What sandboxes have of their own; fits ports.scheme.Roots.
 
     images: the folder of the roots that a sandbox may name, None = there is none. system_paths:
-    what else of the host is in a root, read-only; etc_hidden: what of its /etc is not.
+    what else of the host is in a root, read-only; etc_hidden: what of its /etc is not. bind_paths:
+    those that sandboxes may bind, with whether they may write there.
     """
 
     def __init__(
@@ -43,12 +50,14 @@ class Roots:
         images: str | None,
         system_paths: Collection[str],
         etc_hidden: Collection[str],
+        bind_paths: Mapping[str, bool],
     ) -> None:
         self._builders = builders
         self._runtime = runtime_directory
         self._images = images
         self._system_paths = list(system_paths)
         self._etc_hidden = list(etc_hidden)
+        self._bind_paths = dict(bind_paths)
         self._root = pins.root_of(runtime_directory)
         self._layers = False
         # What roots lack here although they can be had, in words.
@@ -69,16 +78,19 @@ class Roots:
         self.notes = () if answer["ok"] else (_NO_LAYERS.format(answer["text"]),)
         await self._try_host_root()
         root = await self._try_out(Isolation.STANDARD, Network.HOST)
+        if not root:
+            await self._try_binds()
         network = await self._try_out(Isolation.BASIC, Network.LOOPBACK)
         return root, network
 
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
-    ) -> None:
-        """Make what its isolation and network ask for, unless it is there."""
+    ) -> tuple[Bind, ...]:
+        """Make what its isolation and network ask for, unless it is there; its binds, with what
+        became of their owners."""
         wanted = pins.kinds(sandbox.isolation, sandbox.network)
         if not wanted:
-            return
+            return sandbox.binds
         order = {
             **self._place(sandbox.id, sandbox.isolation, sandbox.network),
             "image": self._image(sandbox),
@@ -90,10 +102,14 @@ class Roots:
                 {"source": bind.source, "target": bind.target, "writable": bind.writable}
                 for bind in sandbox.binds
             ],
+            "uid": sandbox.uid,
+            "owner_uid": sandbox.owner_uid,
+            # Made by a daemon that ended before it had kept the answer: nothing ran in it yet.
+            "anew": any(bind.ownership is None for bind in sandbox.binds),
         }
         answer = await self._builders.ask({"op": "build", **order})
         if answer["ok"]:
-            return
+            return _owned(sandbox.binds, answer["binds"])
         if answer["kind"] == "image":
             raise InvalidRequest.field("rootfs", answer["text"])
         raise InternalError(f"cannot make the root of sandbox {sandbox.id}: {answer['text']}")
@@ -170,6 +186,9 @@ class Roots:
             "tmp": directory,
             "shm_bytes": _PROBE_SHM_BYTES,
             "binds": [],
+            "uid": os.getuid(),
+            "owner_uid": os.getuid(),
+            "anew": False,
         }
         answer = await self._builders.ask(order)
         if answer["ok"]:
@@ -178,7 +197,36 @@ class Roots:
             return (Lack(answer["text"], remedy(Need.MOUNTS, place())),)
         return (Lack(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
 
+    async def _try_binds(self) -> None:
+        """Note which of the paths that may be bound keep the host's owners."""
+        listed = list(self._bind_paths.items())
+        for start in range(0, len(listed), MAX_BINDS):
+            some = [{"source": path, "writable": rw} for path, rw in listed[start:][:MAX_BINDS]]
+            order = {"op": "try_binds", "binds": some, "uid": DEFAULT_UID_FIRST}
+            try:
+                async with asyncio.timeout(_BINDS_SECONDS):
+                    answer = await self._builders.ask(order)
+            except TimeoutError:
+                # A file system that does not answer must not keep the daemon from starting.
+                answer = {"ok": False, "text": "it does not answer"}
+            said = answer["notes"] if answer["ok"] else [answer["text"]] * len(some)
+            self.notes += tuple(
+                _NOT_MAPPED.format(bind["source"], text)
+                for bind, text in zip(some, said, strict=True)
+                if text
+            )
+
     async def _do(self, order: dict[str, Any]) -> None:
         answer = await self._builders.ask(order)
         if not answer["ok"]:
             raise InternalError(f"cannot take away what sandboxes had: {answer['text']}")
+
+
+def _owned(binds: Sequence[Bind], said: list[list[str]] | None) -> tuple[Bind, ...]:
+    """With what the builder said of each; None: as before."""
+    if said is None:
+        return tuple(binds)
+    return tuple(
+        replace(bind, ownership=Ownership(kind), ownership_detail=detail)
+        for bind, (kind, detail) in zip(binds, said, strict=True)
+    )

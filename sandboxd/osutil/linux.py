@@ -13,6 +13,7 @@ from sandboxd.osutil.libc import checked, libc
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
@@ -29,14 +30,21 @@ MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MS_RELATIME = 0x200000
 MOUNT_ATTR_RDONLY = 0x1
+_MOUNT_ATTR_IDMAP = 0x00100000
 
 _MNT_DETACH = 0x2
 _UMOUNT_NOFOLLOW = 0x8
 # linux/fcntl.h; calls of this age have one number on every machine.
 _AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
+_OPEN_TREE = 428
+_MOVE_MOUNT = 429
 _OPENAT2 = 437
 _MOUNT_SETATTR = 442
+# linux/mount.h
+_OPEN_TREE_CLONE = 0x1
+_MOVE_MOUNT_F_EMPTY_PATH = 0x4
 
 RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -103,12 +111,45 @@ def change_mounts(target: str, set_: int, clear: int, *, recursive: bool) -> Non
     """mount_setattr(2) of the mount on `target`, or also of all below; raises OSError, ENOSYS
     before Linux 5.12."""
     attributes = _MountAttributes(set_, clear, 0, 0)
+    flags = _AT_RECURSIVE if recursive else 0
+    _set_attributes(_AT_FDCWD, target, flags, attributes)
+
+
+def map_owners(tree: int, user_namespace: int) -> None:
+    """mount_setattr(2) of a tree that is mounted nowhere yet: files' ids as the namespace maps
+    them, and private. Raises OSError: EINVAL where one of its file systems cannot, EPERM for what
+    is mapped already or not ours to map, ENOSYS before Linux 5.12."""
+    attributes = _MountAttributes(_MOUNT_ATTR_IDMAP, 0, MS_PRIVATE, user_namespace)
+    _set_attributes(tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
+
+
+def _set_attributes(at: int, path: str, flags: int, attributes: _MountAttributes) -> None:
     result = libc.syscall(
-        ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(_AT_FDCWD), os.fsencode(target),
-        ctypes.c_long(_AT_RECURSIVE if recursive else 0), ctypes.byref(attributes),
+        ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(at), os.fsencode(path),
+        ctypes.c_long(flags), ctypes.byref(attributes),
         ctypes.c_long(ctypes.sizeof(attributes)),
     )  # fmt: skip
-    checked(result, f"mount_setattr {target}")
+    checked(result, f"mount_setattr {path}".rstrip())
+
+
+def open_tree(path: str) -> int:
+    """open_tree(2) of a copy of the mounts on and below `path`, mounted nowhere and gone with the
+    descriptor; raises OSError, ENOSYS before Linux 5.2."""
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    fd: int = libc.syscall(
+        ctypes.c_long(_OPEN_TREE), ctypes.c_long(_AT_FDCWD), os.fsencode(path), ctypes.c_long(flags)
+    )
+    checked(min(fd, 0), f"open_tree {path}")
+    return fd
+
+
+def mount_tree(tree: int, target: str) -> None:
+    """move_mount(2) of what open_tree has given; raises OSError."""
+    result = libc.syscall(
+        ctypes.c_long(_MOVE_MOUNT), ctypes.c_long(tree), b"", ctypes.c_long(_AT_FDCWD),
+        os.fsencode(target), ctypes.c_long(_MOVE_MOUNT_F_EMPTY_PATH),
+    )  # fmt: skip
+    checked(result, f"move_mount {target}")
 
 
 def unmount(target: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,6 +59,7 @@ class Wanted:
     images: str | None
     system_paths: tuple[str, ...]
     etc_hidden: tuple[str, ...]
+    bind_paths: Mapping[str, bool]
     denied_addresses: tuple[Address, ...] = ()
 
 
@@ -213,6 +214,7 @@ def _roots(wanted: Wanted, builders: Builders) -> Roots:
         images=wanted.images,
         system_paths=wanted.system_paths,
         etc_hidden=wanted.etc_hidden,
+        bind_paths=wanted.bind_paths,
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process for one order about what a sandbox has of its own: the spawner forks it and goes on.
 
-One order in a memfd, one answer through a pipe: {"ok": true} or {"ok": false, "kind", "text"}.
+One order in a memfd, one answer through a pipe: {"ok": true, ...} or {"ok": false, "kind", "text"}.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import select
 from typing import Any, NoReturn
 
-from sandboxd.isolation import build, disks, pins, shelf
+from sandboxd.isolation import build, disks, ownership, pins, shelf
 from sandboxd.isolation.root import BadImage
 from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
@@ -53,7 +53,7 @@ def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
             os.nice(_REMOVER_NICENESS)
             stop = _ReaderGone(answer_fd)
             return {"ok": True, "has_ended": remove_tree(order["path"], stop, most=order["most"])}
-        _obey(order)
+        return {"ok": True, **_obey(order)}
     except build.NoBubblewrap as exc:
         return _failure("bubblewrap", exc)
     except BadImage as exc:
@@ -64,17 +64,19 @@ def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
         return _failure("permission", exc)
     except Exception as exc:
         return _failure("other", exc)
-    return {"ok": True}
 
 
 def _failure(kind: str, exc: Exception) -> dict[str, Any]:
     return {"ok": False, "kind": kind, "text": str(exc)[:_MAX_TEXT]}
 
 
-def _obey(order: dict[str, Any]) -> None:
+def _obey(order: dict[str, Any]) -> dict[str, Any]:
+    """What there is to say beside that all went well."""
     match order["op"]:
         case "build":
-            build.build(order)
+            return {"binds": build.build(order)}
+        case "try_binds":
+            return {"notes": ownership.try_out(order["binds"], order["uid"])}
         case "try_layers":
             build.try_layers(order)
         case "try":
@@ -106,3 +108,4 @@ def _obey(order: dict[str, Any]) -> None:
             disks.remove_all(order["root"])
         case other:
             raise ValueError(f"unknown op {other!r}")
+    return {}

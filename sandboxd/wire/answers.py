@@ -21,6 +21,7 @@ from sandboxd.core.model import (
     LimitOwner,
     Network,
     OutputSummary,
+    Ownership,
     Sandbox,
     SandboxState,
     SchemeName,
@@ -83,6 +84,8 @@ class BindAnswer(Answer):
     source: str
     target: str
     writable: bool
+    ownership: Ownership | None
+    ownership_detail: str
 
 
 class SandboxAnswer(Answer):

@@ -29,6 +29,7 @@ from tests.harness import ROOT, Daemon, running_daemon
 pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(180)]
 MEMORY = {"memory_bytes": "64M"}
 HOST = host_facts()
+_BIND = "/mnt/bind"
 _VICTIM = """
 import sys, time
 for path in ("/tmp/of-victim", "/dev/shm/of-victim", "secret"):
@@ -45,9 +46,10 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def daemon(scheme: str) -> Iterator[Daemon]:
-    """A daemon as it is installed: its socket is for root alone."""
-    settings = {"SANDBOX_CGROUP_MODE": MODES[scheme]}
+def daemon(scheme: str, host: HostSide) -> Iterator[Daemon]:
+    """A daemon as it is installed, but for a path that may be bound: its socket is for root
+    alone."""
+    settings = {"SANDBOX_CGROUP_MODE": MODES[scheme], "SANDBOX_BIND_PATHS": f"{host.bind}:rw"}
     with running_daemon(**settings) as running:
         yield running
 
@@ -72,9 +74,11 @@ class Place:
 @contextlib.contextmanager
 def place_at(daemon: Daemon, host: HostSide, level: str) -> Iterator[Place]:
     with contextlib.ExitStack() as cleanup:
-        attacker, victim = (
-            daemon.create(isolation=level, limits=MEMORY, timeout_seconds=100000) for _ in range(2)
-        )
+        body = {"isolation": level, "limits": MEMORY, "timeout_seconds": 100000}
+        bind = {"source": str(host.bind), "target": _BIND, "writable": True}
+        # At basic commands see the host's own.
+        bound = {} if level == "basic" else {"binds": [bind]}
+        attacker, victim = daemon.create(**body, **bound), daemon.create(**body)
         for one in (attacker, victim):
             cleanup.callback(daemon.release, one["id"])
         marker = f"marker-{secrets.token_hex(8)}"
@@ -103,6 +107,7 @@ def place_at(daemon: Daemon, host: HostSide, level: str) -> Iterator[Place]:
         }
         inside = {
             "above_home": "",
+            **({"bind": _BIND} if bound else {}),
             "trusted_pid": 1,
             "victim_shm": "/dev/shm/of-victim",
             "victim_tmp": "/tmp/of-victim",

@@ -18,7 +18,13 @@ check(libc.inotify_add_watch(watch, b'/usr/bin/env', 0x20))
 import select
 select.select([watch], [], [], 3)[0] or hidden()
 """
+_MADE = """
+import shutil, uuid
+path = facts['bind'] + '/' + uuid.uuid4().hex
+open(path, 'x').close()
+"""
 _DENIED = "EACCES"
+_SEALED = "EACCES|EROFS"
 _ABSENT = "EACCES|ENOENT"
 _PERMITTED_BY_HOST = {"basic": "open", "standard": "ENOENT"}
 
@@ -87,6 +93,38 @@ FILES = (
             "up = facts['above_home'] or os.path.dirname(os.environ['HOME'])\n"
             "os.chmod(up, stat.S_IMODE(os.stat(up).st_mode))",
             "EPERM|EROFS"),
+    # -- by way of a bind: of a user's directory, whose files are the sandbox's inside
+    attempt("give a file of a bind to root", _MADE + "os.chown(path, 0, 0)",
+            basic=_SEALED, standard="EPERM|EINVAL|EOVERFLOW"),
+    attempt("give a file of a bind to root's group", _MADE + "os.chown(path, -1, 0)",
+            basic=_SEALED, standard="EPERM|EINVAL|EOVERFLOW"),
+    attempt("read a bind's file of another owner", READ.format("facts['bind'] + '/closed'"),
+            "EACCES"),
+    attempt("change a bind's file of another owner", "open(facts['bind'] + '/of-root', 'ab')",
+            basic=_SEALED, standard="EACCES"),
+    attempt("change a bind's file of another owner who lets all do so",
+            "open(facts['bind'] + '/open', 'ab')", basic=_SEALED, standard="EACCES"),
+    attempt("change the mode of a bind's file of another owner",
+            "os.chmod(facts['bind'] + '/of-root', 0o644)", basic="EPERM|EROFS",
+            standard="EPERM|EOVERFLOW"),
+    attempt("put another file in the place of a bind's file of another owner",
+            _MADE + "os.rename(path, facts['bind'] + '/of-root')",
+            basic=_SEALED, standard="EPERM|EACCES|EOVERFLOW"),
+    attempt("a device in a bind",
+            _MADE + "os.mknod(path + 'd', 0o600 | stat.S_IFCHR, os.makedev(1, 3))",
+            basic=_SEALED, standard="EPERM"),
+    attempt("open a device of a bind", "os.open(facts['bind'] + '/device', os.O_RDONLY)",
+            "EACCES"),
+    attempt("run a bind's set-user-id program of root's",
+            "int(output(facts['bind'] + '/suid-id', '-u')) == 0 or hidden()", "hidden"),
+    attempt("become a bind's owner by a set-user-id program",
+            _MADE + "shutil.copy('/usr/bin/id', path)\n"
+            "os.getuid() or os.chown(path, facts['bind_uid'], -1)\nos.chmod(path, 0o6755)\n"
+            "int(output(path, '-u')) == facts['bind_uid'] or hidden()",
+            basic=_SEALED, standard="hidden"),
+    attempt("a file capability in a bind",
+            _MADE + "right = struct.pack('<5I', 0x02000001, 1 << 13, 0, 0, 0)\n"
+            "os.setxattr(path, 'security.capability', right)", basic=_SEALED, standard="EPERM"),
     # -- of one's own
     attempt("give a file to root", "open('o', 'w').close()\nos.chown('o', 0, 0)", "EPERM"),
     attempt("a file capability",

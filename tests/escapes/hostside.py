@@ -9,10 +9,12 @@ import functools
 import glob
 import os
 import platform
+import pwd
 import resource
 import secrets
 import shutil
 import socket
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -45,6 +47,8 @@ class HostSide:
         self.armed.mkdir()
         self.armed.chmod(0o777)
         self.arm(self.armed)
+        self.bind = self.scratch / "bind"
+        self._furnish()
         self._files = {"host_tmp": Path("/tmp", name), "host_shm": Path("/dev/shm", name)}
         for path in self._files.values():
             path.write_text("x")
@@ -68,6 +72,20 @@ class HostSide:
         (directory / "suid-id").chmod(0o4755)
         (directory / "capable-cat").chmod(0o755)
         os.setxattr(directory / "capable-cat", "security.capability", _NET_RAW)
+
+    def _furnish(self) -> None:
+        """A directory of a user's, to be bound, with other owners' files in it."""
+        account = next(a for a in pwd.getpwall() if a.pw_uid and a.pw_gid)
+        self._bind_uid = account.pw_uid
+        self.bind.mkdir()
+        self.arm(self.bind)
+        for file, mode in (("of-root", 0o644), ("closed", 0o600), ("open", 0o666)):
+            (self.bind / file).write_text("x")
+            (self.bind / file).chmod(mode)
+        os.mknod(self.bind / "device", stat.S_IFCHR, os.makedev(1, 3))
+        (self.bind / "device").chmod(0o600)
+        for path in (self.bind, self.bind / "device"):
+            os.chown(path, account.pw_uid, account.pw_gid)
 
     def _listen(self, name: str) -> None:
         self._abstract = name
@@ -113,6 +131,8 @@ class HostSide:
             **host_facts(),
             **{name: str(path) for name, path in self._files.items()},
             "abstract": self._abstract,
+            "bind": str(self.bind),
+            "bind_uid": self._bind_uid,
             "host_socket": self._socket,
             "ipc_key": self._key,
             "memory_max": _memory_max(attacker),

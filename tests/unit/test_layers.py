@@ -93,6 +93,7 @@ STDLIB_FOR_LEAN = {
         "json",
         "math",
         "os",
+        "pwd",
         "re",
         "resource",
         "select",

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from sandboxd.core.model import Enforcement, Execution, Limits, Sandbox, SandboxUsage, SchemeName
+from sandboxd.core.model import (
+    Bind,
+    Enforcement,
+    Execution,
+    Limits,
+    Sandbox,
+    SandboxUsage,
+    SchemeName,
+)
 from sandboxd.engine.ports.launch import Shim
 
 
@@ -132,9 +140,10 @@ class Roots(Protocol):
 
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
-    ) -> None:
+    ) -> tuple[Bind, ...]:
         """Make what its isolation and network ask for, unless it is there; files: path inside ->
-        file. Raises InvalidRequest for an image that cannot be used; on an error nothing is left.
+        file. The answer: its binds, with what became of their owners. Raises InvalidRequest for an
+        image that cannot be used; on an error nothing is left.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from sandboxd.core.model import (
     Isolation,
     LimitChanges,
     Network,
+    Ownership,
     Sandbox,
     SandboxState,
 )
@@ -459,7 +461,10 @@ async def test_a_sandbox_gets_the_place_it_asked_for() -> None:
         request = SandboxRequest(isolation="strict", network="none", rootfs="x", binds=binds)
         made = await engine.create_sandbox(ME, request)
         assert (made.isolation, made.network) == (Isolation.STRICT, Network.NONE)
-        assert (made.rootfs, made.binds) == ("x", binds)
+        mapped = replace(binds[0], ownership=Ownership.MAPPED)
+        assert (made.rootfs, made.binds) == ("x", (mapped,))
+        # What became of them is on disk as well.
+        assert world.calls[-2:] == ["build_root", "save_sandbox"]
         binds = (Bind("/etc", "/data"),)
         with pytest.raises(AccessDenied):
             await engine.create_sandbox(ME, SandboxRequest(binds=binds))

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from sandboxd.core.model import (
+    Bind,
     EnforcedBy,
     Enforcement,
     Execution,
     Limits,
+    Ownership,
     Sandbox,
     SandboxUsage,
     SchemeName,
@@ -123,9 +126,10 @@ class FakeRoots:
 
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
-    ) -> None:
+    ) -> tuple[Bind, ...]:
         self._world.hold(f"root {sandbox.id}")
         self._world.call("build_root")
+        return tuple(replace(bind, ownership=Ownership.MAPPED) for bind in sandbox.binds)
 
     async def remove(self, sandbox: Sandbox) -> None:
         self._world.drop(f"root {sandbox.id}")

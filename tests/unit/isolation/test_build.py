@@ -16,7 +16,7 @@ from tests.unit.isolation.test_root import spec
 
 def test_a_host_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "PROGRAMS", ("/nonexistent/bwrap",))
-    with pytest.raises(build.NoBubblewrap, match="not installed"), build._held_root({}, None):
+    with pytest.raises(build.NoBubblewrap, match="not installed"), build._held_root({}, [], None):
         raise AssertionError("there is none")
 
 

@@ -16,7 +16,8 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {
         "image": None, "network": "loopback", "system_paths": [], "files": {}, "binds": [],
         "home": "/state/home", "home_inside": "/home/sandbox", "tmp": "/state/tmp",
-        "shm_bytes": 4096, "isolation": "standard", "etc_hidden": [], "layers": True, **changes,
+        "shm_bytes": 4096, "isolation": "standard", "etc_hidden": [], "layers": True,
+        "uid": 65536, "owner_uid": 0, "anew": False, **changes,
     }  # fmt: skip
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from sandboxd.core.model import (
+    Bind,
     ErrorCode,
     ExecutionStatus,
     LimitOwner,
     Outcome,
     OutputSummary,
+    Ownership,
     Sandbox,
     Usage,
 )
@@ -141,6 +143,20 @@ async def test_records_of_version_1_are_migrated(tmp_path: Path) -> None:
     record.write_text(json.dumps({**old, "version": 1}))
     [(read, _)] = await store.load()
     assert read == replace(sandbox, used_monotonic=1000.0, released_monotonic=1000.0)
+
+
+async def test_binds_of_records_without_ownership_are_the_hosts(tmp_path: Path) -> None:
+    """Until then nothing was mapped, and the sandbox's root stays as it is."""
+    path = directory(tmp_path).parent.parent / "sandbox.json"
+    store, sandbox = DiskStore(str(tmp_path), CLOCK), a_sandbox()
+    sandbox.binds = (Bind("/srv/a", "/mnt/a", writable=True),)
+    await store.save_sandbox(sandbox)
+    record = json.loads(path.read_text())
+    (bind,) = record["value"]["binds"]
+    del bind["ownership"], bind["ownership_detail"]
+    path.write_text(json.dumps(record))
+    [(read, _)] = await store.load()
+    assert read.binds[0].ownership is Ownership.HOST
 
 
 async def test_a_newer_sandboxd_s_records_are_not_touched(tmp_path: Path) -> None:

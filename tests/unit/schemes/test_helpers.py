@@ -88,6 +88,7 @@ async def test_only_a_private_daemon_goes_on_without_systemd_s_answer(
         cgroup_mode="off", names=names, instance_id=INSTANCE, runtime_directory="/run/x",
         aggregate_bytes=1 << 30, aggregate_tasks=1000, io_path="/", io_detail="",
         address_space_bytes=1 << 36, images=None, system_paths=(), etc_hidden=(),
+        bind_paths={},
     )  # fmt: skip
     async with AsyncExitStack() as undo:
         if names.is_service:

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the files of a bind's owner the sandbox's own inside: idmapped mounts
+(mount_setattr(2), MOUNT_ATTR_IDMAP).
+
+One user and one group of the host are mapped, those of the bound path. On the host all that the
+sandbox makes there belongs to them; whatever belongs to anybody else is nobody's inside, can be
+read by its mode alone, and changed by no mode (the kernel refuses to write an inode whose ids have
+no mapping).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sandboxd.isolation import linux
+
+# An answer has room for sixteen (spawner/builder.py).
+_MAX_DETAIL = 160
+_WHY = {
+    errno.EINVAL: "its file system, or one mounted below it, has no idmapped mounts on this kernel",
+    errno.EPERM: "sandboxd may not map its owners here, or they are mapped already",
+    errno.ENOSYS: "this kernel has no idmapped mounts (Linux 5.12)",
+}
+
+
+class _NotMapped(Exception):
+    """Raised with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose files a sandbox is to have; text: for people."""
+
+    uid: int
+    gid: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What shall become of a bind's owners: `owner` is mapped, None = nobody is, and `why`."""
+
+    source: str
+    owner: Owner | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What became of it: mounts to be put somewhere, None = the host's as they are; `detail` says
+    to whom new files belong, or why nobody is mapped."""
+
+    fd: int | None
+    detail: str
+
+    @property
+    def verdict(self) -> list[str]:
+        """What a daemon is told: the name of a model.Ownership, and the detail."""
+        return ["host" if self.fd is None else "mapped", self.detail[:_MAX_DETAIL]]
+
+
+def refusal(
+    uid: int, gid: int, *, sandbox_owner: int, writable: bool, groups: Collection[int] | None
+) -> str | None:
+    """Why a bind's owner must not be mapped; None where a mapping gives nobody more than they have.
+
+    Pure. uid, gid: the bound path's. sandbox_owner: the uid that asked for the sandbox. groups:
+    all of the path's owner, None = no account.
+    """
+    if uid == 0:
+        return "it belongs to root, whose files are never a sandbox's: chown it to a user"
+    if sandbox_owner == 0 and not writable:
+        return "it is read-only, and belongs to another user than the sandbox"
+    if sandbox_owner not in (0, uid):
+        return f"it belongs to uid {uid}, and the sandbox to uid {sandbox_owner}"
+    if groups is None:
+        return f"uid {uid}, to whom it belongs, has no account on this host"
+    if gid == 0 or gid not in groups:
+        return f"its group, gid {gid}, is root's or not one of its owner's: chgrp it"
+    return None
+
+
+def plan(binds: Sequence[Mapping[str, Any]], sandbox_owner: int) -> list[Plan]:
+    """What shall become of each bind of a specification (launch/roots.py)."""
+    return [_plan(bind["source"], bind["writable"], sandbox_owner) for bind in binds]
+
+
+def _plan(source: str, writable: bool, sandbox_owner: int) -> Plan:
+    try:
+        status = os.stat(source)
+    except OSError as exc:
+        return Plan(source, None, exc.strerror or str(exc))
+    name, groups = _account(status.st_uid)
+    why = refusal(
+        status.st_uid,
+        status.st_gid,
+        sandbox_owner=sandbox_owner,
+        writable=writable,
+        groups=groups,
+    )
+    if why is not None:
+        return Plan(source, None, why)
+    return Plan(source, Owner(status.st_uid, status.st_gid, f"{name} (uid {status.st_uid})"), "")
+
+
+def _account(uid: int) -> tuple[str, Collection[int] | None]:
+    """Name and groups of a user of the host; None = there is none."""
+    # Only where there are binds.
+    import pwd
+
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return "", None
+    return entry.pw_name, os.getgrouplist(entry.pw_name, entry.pw_gid)
+
+
+@contextmanager
+def trees(plans: Sequence[Plan], sandbox_uid: int) -> Iterator[list[Tree]]:
+    """What became of each plan, as long as the context.
+
+    sandbox_uid: also the sandbox's gid. Only what a host or a file system cannot is no error.
+    """
+    with ExitStack() as close:
+        found = []
+        for one in plans:
+            try:
+                fd, detail = _open(one, sandbox_uid)
+            except _NotMapped as exc:
+                found.append(Tree(None, str(exc)))
+                continue
+            close.callback(os.close, fd)
+            found.append(Tree(fd, detail))
+        yield found
+
+
+def _open(one: Plan, sandbox_uid: int) -> tuple[int, str]:
+    if one.owner is None:
+        raise _NotMapped(one.why)
+    with ExitStack() as undo:
+        try:
+            tree = linux.open_tree(one.source)
+            undo.callback(os.close, tree)
+            status = os.fstat(tree)
+            if (status.st_uid, status.st_gid) != (one.owner.uid, one.owner.gid):
+                raise _NotMapped("it was given to somebody else just now")
+            with _user_namespace(one.owner, sandbox_uid) as namespace:
+                linux.map_owners(tree, namespace)
+        except OSError as exc:
+            raise _NotMapped(_WHY.get(exc.errno or 0, str(exc))) from exc
+        undo.pop_all()
+    return tree, f"what it makes there belongs to {one.owner.text}"
+
+
+@contextmanager
+def _user_namespace(owner: Owner, sandbox_uid: int) -> Iterator[int]:
+    """A descriptor of a user namespace that maps the owner's ids to the sandbox's, and has no
+    process. Raises OSError."""
+    held_read, held_write = os.pipe2(os.O_CLOEXEC)
+    made_read, made_write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        _hold_namespace(held_read, held_write, made_write)
+    os.close(held_read)
+    os.close(made_write)
+    with ExitStack() as close:
+        close.callback(os.waitpid, pid, 0)
+        # The process ends by this.
+        close.callback(os.close, held_write)
+        close.callback(os.close, made_read)
+        number = int(os.read(made_read, 16) or errno.ECHILD)
+        if number != 0:
+            raise OSError(number, f"user namespace: {os.strerror(number)}")
+        # user_namespaces(7): id inside, id outside, how many; an idmapped mount takes the first
+        # for what is on disk.
+        for name, host_id in (("uid_map", owner.uid), ("gid_map", owner.gid)):
+            with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
+                file.write(f"{host_id} {sandbox_uid} 1")
+        fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _hold_namespace(held_read: int, held_write: int, made_write: int) -> None:
+    """In the child: a new user namespace until the parent has let go of it; never returns."""
+    try:
+        os.close(held_write)
+        number = 0
+        try:
+            linux.unshare(linux.CLONE_NEWUSER)
+        except OSError as exc:
+            number = exc.errno or errno.EIO
+        os.write(made_write, str(number).encode())
+        os.read(held_read, 1)
+    finally:
+        os._exit(0)
+
+
+def put(found: Sequence[Tree], scratch: str) -> None:
+    """Mount the mapped ones in this mount namespace, where `placed` says. Raises OSError."""
+    if all(tree.fd is None for tree in found):
+        return
+    linux.mount("binds", scratch, "tmpfs", linux.MS_NODEV | linux.MS_NOSUID, "size=64k")
+    for number, tree in enumerate(found):
+        if tree.fd is None:
+            continue
+        target = _place(scratch, number)
+        if stat.S_ISDIR(os.fstat(tree.fd).st_mode):
+            os.mkdir(target)
+        else:
+            os.mknod(target, stat.S_IFREG)
+        linux.mount_tree(tree.fd, target)
+
+
+def placed(
+    binds: Sequence[Mapping[str, Any]], found: Sequence[Tree], scratch: str
+) -> list[Mapping[str, Any]]:
+    """The binds, those that are mapped from where `put` puts them."""
+    return [
+        bind if tree.fd is None else {**bind, "source": _place(scratch, number)}
+        for number, (bind, tree) in enumerate(zip(binds, found, strict=True))
+    ]
+
+
+def _place(scratch: str, number: int) -> str:
+    return os.path.join(scratch, str(number))
+
+
+def try_out(binds: Sequence[Mapping[str, Any]], sandbox_uid: int) -> list[str]:
+    """For each path that an admin allows: why its owner's files are not a sandbox's although they
+    might be, or although nobody else could write there; empty where nothing is to be said."""
+    # Root's own writable ones are mapped whoever the owner is.
+    plans = [_plan(bind["source"], True, 0) for bind in binds]
+    with trees(plans, sandbox_uid) as found:
+        return [
+            "" if tree.fd is not None or _is_fine(one, bind) else tree.detail[:_MAX_DETAIL]
+            for one, tree, bind in zip(plans, found, binds, strict=True)
+        ]
+
+
+def _is_fine(one: Plan, bind: Mapping[str, Any]) -> bool:
+    """Whether a path that is not to be mapped does what it was listed for all the same."""
+    if one.owner is not None:
+        return False
+    try:
+        mode = os.stat(bind["source"]).st_mode
+    except OSError:
+        return False
+    return not bind["writable"] or bool(mode & stat.S_IWOTH)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose files a sandbox may have as its own, and what is said where that cannot be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandboxd.isolation import linux, ownership
+from sandboxd.isolation.ownership import Owner, Plan, Tree, refusal
+
+# An answer's rows need to fit into one packet of a pipe (pipe(7), PIPE_BUF).
+MOST_OF_ONE = 4096 // 16
+SANDBOX_UID = 65540
+IDS = st.sampled_from([0, 1, 2, 1000, 65540])
+
+
+@pytest.mark.parametrize(
+    ("uid", "gid", "by", "writable", "groups", "said"),
+    [
+        (1000, 1000, 1000, True, (1000,), None),
+        (1000, 1000, 1000, False, (1000,), None),
+        (1000, 50, 1000, True, (1000, 50), None),
+        (1000, 1000, 0, True, (1000,), None),
+        (1000, 1000, 0, False, (1000,), "read-only"),
+        (0, 0, 0, True, (0,), "belongs to root"),
+        (1001, 1001, 1000, True, (1001,), "it belongs to uid 1001, and the sandbox to uid 1000"),
+        (1000, 1000, 1000, True, None, "no account"),
+        (1000, 0, 1000, True, (1000, 0), "group, gid 0"),
+        (1000, 42, 1000, True, (1000,), "group, gid 42"),
+        (1000, 42, 0, True, (1000,), "group, gid 42"),
+    ],
+)
+def test_whose_is_mapped(
+    uid: int, gid: int, by: int, writable: bool, groups: Any, said: str | None
+) -> None:
+    found = refusal(uid, gid, sandbox_owner=by, writable=writable, groups=groups)
+    if said is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert said in found
+
+
+@given(
+    uid=IDS, gid=IDS, by=IDS, writable=st.booleans(), groups=st.none() | st.frozensets(IDS)
+)  # fmt: skip
+def test_nobody_gets_more_than_they_have(
+    uid: int, gid: int, by: int, writable: bool, groups: Any
+) -> None:
+    if refusal(uid, gid, sandbox_owner=by, writable=writable, groups=groups) is None:
+        assert 0 not in (uid, gid)
+        assert gid in groups
+        assert by in (0, uid)
+
+
+def bind(source: Path, **changes: Any) -> dict[str, Any]:
+    return {"source": str(source), "target": "/mnt/a", "writable": True, **changes}
+
+
+def test_a_source_that_is_not_there_has_no_owner(tmp_path: Path) -> None:
+    (plan,) = ownership.plan([bind(tmp_path / "none")], 0)
+    assert (plan.owner, plan.why) == (None, "No such file or directory")
+
+
+def test_what_is_mapped_is_bound_from_where_it_was_put() -> None:
+    binds = [bind(Path("/a")), bind(Path("/b")), bind(Path("/c"))]
+    found = [Tree(3, ""), Tree(None, ""), Tree(4, "")]
+    placed = ownership.placed(binds, found, "/scratch")
+    assert [one["source"] for one in placed] == ["/scratch/0", "/b", "/scratch/2"]
+    assert {one["target"] for one in placed} == {"/mnt/a"}
+
+
+def test_a_detail_has_a_bound() -> None:
+    for tree in (Tree(None, "x" * 5000), Tree(3, "x" * 5000)):
+        assert len(str(tree.verdict)) < MOST_OF_ONE
+
+
+@pytest.fixture
+def owned(tmp_path: Path, requires_root: None) -> tuple[Path, Plan]:
+    """A directory of a user's, and what is planned for it."""
+    account = next(a for a in pwd.getpwall() if a.pw_uid and a.pw_gid)
+    os.chown(tmp_path, account.pw_uid, account.pw_gid)
+    (plan,) = ownership.plan([bind(tmp_path)], account.pw_uid)
+    assert plan.owner is not None
+    assert (plan.owner.uid, plan.owner.gid) == (account.pw_uid, account.pw_gid)
+    return tmp_path, plan
+
+
+def test_a_tree_is_mapped_and_nothing_stays(owned: tuple[Path, Plan]) -> None:
+    _, plan = owned
+    before = set(os.listdir("/proc/self/fd"))
+    with ownership.trees([plan], SANDBOX_UID) as (tree,):
+        if tree.fd is None:
+            pytest.skip(f"no idmapped mounts here: {tree.detail}")
+        status = os.fstat(tree.fd)
+        assert (status.st_uid, status.st_gid) == (SANDBOX_UID, SANDBOX_UID)
+        assert tree.verdict[0] == "mapped"
+    assert set(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EINVAL, "its file system"),
+        (errno.EPERM, "may not map"),
+        (errno.ENOSYS, "Linux 5.12"),
+        (errno.ENOMEM, "cannot"),
+    ],
+)
+@pytest.mark.parametrize("step", ["open_tree", "map_owners", "unshare"])
+def test_a_host_that_cannot_says_why(
+    owned: tuple[Path, Plan], monkeypatch: pytest.MonkeyPatch, step: str, number: int, said: str
+) -> None:
+    def fail(*arguments: object) -> int:
+        raise OSError(number, "cannot")
+
+    monkeypatch.setattr(linux, step, fail)
+    before = set(os.listdir("/proc/self/fd"))
+    with ownership.trees([owned[1]], SANDBOX_UID) as (tree,):
+        assert tree.fd is None
+        kind, detail = tree.verdict
+        assert kind == "host"
+        assert said in detail or os.strerror(number) in detail
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_was_given_away_meanwhile_is_not_mapped(owned: tuple[Path, Plan]) -> None:
+    path, plan = owned
+    os.chown(path, 0, 0)
+    with ownership.trees([plan], SANDBOX_UID) as (tree,):
+        assert tree.verdict == ["host", "it was given to somebody else just now"]
+    plan = Plan(str(path), Owner(12345, 12345, "x"), "")
+    with ownership.trees([plan], SANDBOX_UID) as (tree,):
+        assert tree.fd is None
+
+
+def test_what_an_admin_is_told_of_the_listed_paths(owned: tuple[Path, Plan]) -> None:
+    path, _ = owned
+    roots = path / "roots"
+    roots.mkdir()
+    open_to_all = path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o1777)
+    listed = [
+        bind(roots), bind(roots, writable=False), bind(open_to_all), bind(path / "none"), bind(path)
+    ]  # fmt: skip
+    said = ownership.try_out(listed, SANDBOX_UID)
+    assert "belongs to root" in said[0]
+    assert said[1:3] == ["", ""]
+    assert said[3] == "No such file or directory"
