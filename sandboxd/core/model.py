@@ -351,6 +351,11 @@ class Sandbox:
         """Whether its commands see another file system than the host's."""
         return self.isolation not in (Isolation.NONE, Isolation.BASIC)
 
+    @property
+    def writes_as_owner(self) -> bool:
+        """Whether files that its commands make in a bind belong to the bind's owner."""
+        return any(b.writable and b.ownership is not Ownership.HOST for b in self.binds)
+
 
 @dataclass(slots=True)
 class Execution:

@@ -41,15 +41,28 @@ _Code = list[tuple[int, int, int, int]]
 
 
 class Filter(enum.StrEnum):
-    """What is refused: at the levels basic and standard, and at strict."""
+    """What is refused: at the levels basic and standard, and at strict; without set-id bits where
+    files that a command makes are somebody else's on the host."""
 
     COMMON = "common"
     STRICT = "strict"
+    COMMON_NO_SET_ID = "common-no-set-id"
+    STRICT_NO_SET_ID = "strict-no-set-id"
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether what only strict refuses is refused."""
+        return self in (Filter.STRICT, Filter.STRICT_NO_SET_ID)
+
+    @property
+    def has_no_set_id(self) -> bool:
+        """Whether set-user-ID and set-group-ID bits are refused."""
+        return self in (Filter.COMMON_NO_SET_ID, Filter.STRICT_NO_SET_ID)
 
 
 def assemble(kind: Filter, machine: str) -> bytes:
     """The filter for a machine of `table.ARCHITECTURES`: an array of struct sock_filter."""
-    strict = kind is Filter.STRICT
+    strict = kind.is_strict
     code = [
         _load(_ARCHITECTURE_OFFSET),
         (_JUMP_IF_EQUAL, 1, 0, table.ARCHITECTURES[machine]),
@@ -75,6 +88,8 @@ def assemble(kind: Filter, machine: str) -> bytes:
     }
     refused = table.REFUSED | (table.REFUSED_STRICT if strict else {})
     rules |= {name: [_refuse(number)] for name, number in refused.items()}
+    if kind.has_no_set_id:
+        rules |= _no_set_id()
     for name, rule in rules.items():
         number = table.number(name, machine)
         if number is not None:
@@ -93,11 +108,15 @@ def lack() -> str | None:
     return None
 
 
-def choose(*, strict: bool) -> Filter | None:
-    """The filter for a command; None on a host that lacks it, where there is level basic alone."""
+def choose(*, strict: bool, set_id: bool) -> Filter | None:
+    """The filter for a command; None on a host that lacks it, where there is level basic alone.
+
+    set_id: whether the command may make set-user-ID and set-group-ID files.
+    """
     if lack() is not None:
         return None
-    return Filter.STRICT if strict else Filter.COMMON
+    wanted = (strict, not set_id)
+    return next(kind for kind in Filter if (kind.is_strict, kind.has_no_set_id) == wanted)
 
 
 def load(kind: Filter) -> None:
@@ -147,6 +166,17 @@ def _allow_values(index: int, values: Iterable[int], number: int) -> _Code:
 
 def _refuse_bits(index: int, bits: int, number: int) -> _Code:
     return [_argument(index), (_JUMP_IF_ANY_BIT, 0, 1, bits), _refuse(number), _answer(ALLOW)]
+
+
+def _no_set_id() -> dict[str, _Code]:
+    """The mode of openat2 lies in memory: programs fall back to openat, as before Linux 5.6."""
+    bits, number = table.SET_ID, errno.EPERM
+    rules = {name: _refuse_bits(at, bits, number) for name, at in table.CHANGES_MODE.items()}
+    for name, at in table.OPENS.items():
+        makes = _refuse_bits(at, bits, number)
+        code = [_argument(at - 1), (_JUMP_IF_ANY_BIT, 0, len(makes), table.OPEN_MAKES)]
+        rules[name] = [*code, *makes, _answer(ALLOW)]
+    return {**rules, "openat2": [_refuse(errno.ENOSYS)]}
 
 
 def _sockets(*, strict: bool) -> _Code:

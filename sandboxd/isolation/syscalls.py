@@ -22,13 +22,18 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
     "bpf": (321, 280),
+    "chmod": (90, None),
     "chroot": (161, 51),
     "clock_settime": (227, 112),
     "clone": (56, 220),
     "clone3": (435, 435),
+    "creat": (85, None),
     "create_module": (174, None),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
     "file_setattr": (469, 469),
     "finit_module": (313, 273),
     "fsconfig": (431, 431),
@@ -53,6 +58,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "migrate_pages": (256, 238),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
     "modify_ldt": (154, None),
     "mmap": (9, 222),
     "mount": (165, 40),
@@ -60,9 +67,12 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "move_mount": (429, 429),
     "move_pages": (279, 239),
     "nfsservctl": (180, 42),
+    "open": (2, None),
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
     "open_tree_attr": (467, 467),
+    "openat": (257, 56),
+    "openat2": (437, 437),
     "perf_event_open": (298, 241),
     "personality": (135, 92),
     "pidfd_getfd": (438, 438),
@@ -147,6 +157,14 @@ REFUSED_STRICT = {
     "memfd_create": errno.ENOSYS,
     "memfd_secret": errno.ENOSYS,
 }  # fmt: skip
+
+# Set-user-ID and set-group-ID bits (inode(7)); calls that take a mode, and which argument it is.
+# Those that open files take one if a flag of the argument before says so (O_CREAT, O_TMPFILE).
+SET_ID = 0o6000
+CHANGES_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2,
+                "creat": 1}  # fmt: skip
+OPENS = {"open": 2, "openat": 3}
+OPEN_MAKES = 0o20000100
 
 # CLONE_NEW* of linux/sched.h. CLONE_NEWTIME (0x80) lies in the bits that clone(2) takes as the
 # child's signal, so that only unshare knows it; a signal of that number there is none.

@@ -47,7 +47,11 @@ def specification(request: LaunchRequest, runtime_directory: str) -> dict[str, A
         "max_output_bytes": limits.max_output_bytes,
         "spool_floor_bytes": request.spool_floor_bytes,
         "kill_grace_seconds": command.kill_grace_seconds,
-        "filter": seccomp.choose(strict=request.sandbox.isolation is Isolation.STRICT),
+        "filter": seccomp.choose(
+            strict=request.sandbox.isolation is Isolation.STRICT,
+            # Of the owner's such a file would give all of the owner's rights to whoever runs it.
+            set_id=not request.sandbox.writes_as_owner,
+        ),
         "namespaces": request.private_mounts,
         "pins": list(pins.kinds(request.sandbox.isolation, request.sandbox.network)),
         "pins_root": pins_root,

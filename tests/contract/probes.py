@@ -112,7 +112,12 @@ def find(argv: str, uid: int | None = None) -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            line = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            line = (
+                Path(entry.path, "cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+            )
             if argv in line and (uid is None or os.stat(entry.path).st_uid == uid):
                 found.append(int(entry.name))
         except OSError:

@@ -238,20 +238,64 @@ def test_others_files_are_read_by_their_mode_and_never_changed(
     assert (directory / "writable").read_text() == "writable"
 
 
-def test_a_set_id_bit_is_the_owners_and_gives_nothing_inside(
-    daemon: Daemon, place: Place, bound: Bound
+SET_ID = """
+import ctypes, os, stat, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+os.umask(0)
+path = sys.argv[1]
+def call(*words):
+    if libc.syscall(*(w if isinstance(w, bytes) else ctypes.c_long(w) for w in words)) < 0:
+        raise OSError(ctypes.get_errno(), "")
+open(path, "w").close()
+os.chmod(path, 0o755)
+for way in (
+    lambda: os.chmod(path, 0o4755),
+    lambda: os.fchmod(os.open(path, os.O_RDONLY), 0o2755),
+    lambda: call(452, -100, path.encode(), 0o4755, 0),
+    lambda: os.open(path + "-opened", os.O_CREAT | os.O_WRONLY, 0o4755),
+    lambda: os.open(os.path.dirname(path), os.O_TMPFILE | os.O_WRONLY, 0o4755),
+    lambda: os.mknod(path + "-made", stat.S_IFREG | 0o4755),
+    lambda: call(437, -100, (path + "-2").encode(), struct.pack("<3Q", 0o101, 0o4755, 0), 24),
+):
+    try: way()
+    except OSError as exc: print(exc.strerror or os.strerror(exc.errno))
+    else: print("done")
+"""
+REFUSED_SET_ID = {"Operation not permitted", "Function not implemented"}
+
+
+def test_no_set_id_bit_gets_out(
+    daemon: Daemon, place: Place, bound: Bound, owner: CallerOf
 ) -> None:
-    """Root's own sandbox, so that there is somebody else's uid to become."""
-    made = bound("others")
-    work = "cd /mnt/it && cp /usr/bin/id set-id && chmod 6755 set-id && ./set-id -u && ./set-id -g"
+    """Who runs such a file on the host would be its owner."""
+    made = bound("owners", owner)
+    ways = said(daemon, made, python(SET_ID, "/mnt/it/set-id")).splitlines()
+    assert len(ways) == 7
+    assert set(ways) <= REFUSED_SET_ID
+    for file in (place.top / "owners").glob("set-id*"):
+        assert not file.stat().st_mode & 0o6000, file
+    # Where nothing is somebody else's it is as ever.
+    for name, writable in (("open", True), ("owners", False)):
+        other = bound(name, owner, writable=writable)
+        assert "done" in said(daemon, other, python(SET_ID, "/home/sandbox/set-id"))
+
+
+def test_a_set_id_file_of_the_owners_gives_nothing_inside(
+    daemon: Daemon, place: Place, bound: Bound, owner: CallerOf
+) -> None:
+    file = place.top / "owners" / "old-set-id"
+    shutil.copy("/usr/bin/id", file)
+    os.chown(file, OWNER.pw_uid, OWNER.pw_gid)
+    file.chmod(0o6755)
+    made = bound("owners", owner)
     own = said(daemon, made, "id -u")
-    assert said(daemon, made, work).split() == [own, own]
-    file = place.top / "others" / "set-id"
-    assert ids(file) == (OTHER.pw_uid, OTHER.pw_gid)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o6755
-    for attempt in ("chown 0 set-id", "chgrp 0 set-id", f"chown {OTHER.pw_uid} set-id"):
+    assert said(daemon, made, "/mnt/it/old-set-id -u; /mnt/it/old-set-id -g").split() == [own, own]
+    # What is written into it loses the bits.
+    said(daemon, made, "echo x >> /mnt/it/old-set-id")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o755
+    for attempt in ("chown 0 old-set-id", "chgrp 0 old-set-id"):
         assert daemon.execute(made["id"], f"cd /mnt/it && {attempt}")["exit_code"] != 0, attempt
-    assert ids(file) == (OTHER.pw_uid, OTHER.pw_gid)
+    assert ids(file) == (OWNER.pw_uid, OWNER.pw_gid)
 
 
 def test_it_stays_so_for_the_next_daemon(daemon: Daemon, bound: Bound, owner: CallerOf) -> None:

@@ -19,7 +19,7 @@ import select
 select.select([watch], [], [], 3)[0] or hidden()
 """
 _MADE = """
-import shutil, uuid
+import uuid
 path = facts['bind'] + '/' + uuid.uuid4().hex
 open(path, 'x').close()
 """
@@ -117,11 +117,20 @@ FILES = (
             "EACCES"),
     attempt("run a bind's set-user-id program of root's",
             "int(output(facts['bind'] + '/suid-id', '-u')) == 0 or hidden()", "hidden"),
-    attempt("become a bind's owner by a set-user-id program",
-            _MADE + "shutil.copy('/usr/bin/id', path)\n"
-            "os.getuid() or os.chown(path, facts['bind_uid'], -1)\nos.chmod(path, 0o6755)\n"
-            "int(output(path, '-u')) == facts['bind_uid'] or hidden()",
-            basic=_SEALED, standard="hidden"),
+    *(
+        attempt(f"a set-id file of a bind's owner by {how}", _MADE + code, basic=_SEALED,
+                standard="EPERM|ENOSYS", rare=how == "fchmodat2")
+        for how, code in (
+            ("chmod", "os.chmod(path, 0o4755)"),
+            ("fchmod", "os.fchmod(os.open(path, os.O_RDWR), 0o2755)"),
+            ("fchmodat2", "call(452, -100, path.encode(), 0o4755, 0)"),
+            ("open", "os.open(path + 'o', os.O_CREAT | os.O_RDWR, 0o4755)"),
+            ("a file without a name", "os.open(facts['bind'], os.O_TMPFILE | os.O_RDWR, 0o2755)"),
+            ("openat2", "call(437, -100, (path + '2').encode(), struct.pack('<3Q', 66, 0o4755, 0),"
+                        " 24)"),
+            ("mknod", "os.mknod(path + 'm', stat.S_IFREG | 0o4755)"),
+        )
+    ),
     attempt("a file capability in a bind",
             _MADE + "right = struct.pack('<5I', 0x02000001, 1 << 13, 0, 0, 0)\n"
             "os.setxattr(path, 'security.capability', right)", basic=_SEALED, standard="EPERM"),
