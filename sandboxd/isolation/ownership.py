@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.isolation import linux
+from sandboxd.osutil import linux
 
 # An answer has room for sixteen (spawner/builder.py).
 _MAX_DETAIL = 160

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.isolation import linux, ownership
+from sandboxd.isolation import ownership
 from sandboxd.isolation.ownership import Owner, Plan, Tree, refusal
+from sandboxd.osutil import linux
 from tests.conftest import unmet
 
 # An answer's rows need to fit into one packet of a pipe (pipe(7), PIPE_BUF).

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxd.isolation import linux, seccomp, syscalls
+from sandboxd.isolation import seccomp, syscalls
 from sandboxd.isolation.seccomp import Filter
+from sandboxd.osutil import linux
 from tests.conftest import unmet
 from tests.unit.isolation.test_seccomp import ENOSYS, EPERM, HIGH, Case, interpret, needs_filter
 
