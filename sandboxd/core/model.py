@@ -127,7 +127,8 @@ class Enforcement:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A full set of limits on the sum of all processes; `cpu_seconds` None = no such limit."""
+    """A full set of limits on the sum of all processes; `cpu_seconds` None = no such limit. What
+    each is: core/limits.py."""
 
     memory_bytes: int
     cpus: float
@@ -144,19 +145,6 @@ class Limits:
     def with_changes(self, changes: LimitChanges) -> Limits:
         """These limits with each set field of `changes` in place."""
         return replace(self, **changes.as_dict())
-
-
-# The limits a sandbox's slice carries; the rest belongs to each execution.
-SANDBOX_LIMITS = (
-    "memory_bytes",
-    "cpus",
-    "pids",
-    "io_read_bytes_per_second",
-    "io_write_bytes_per_second",
-    "disk_bytes",
-)
-# Those of them that the kernel or the supervisor holds for an execution as well.
-SCOPE_LIMITS = SANDBOX_LIMITS[:5]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from sandboxd.core.fair import FairSum
-from sandboxd.core.model import SANDBOX_LIMITS, EnforcedBy, Enforcement, LimitChanges, Limits
+from sandboxd.core.limits import BY_NAME, Owners, Unit
+from sandboxd.core.model import EnforcedBy, Enforcement, LimitChanges, Limits
 from sandboxd.core.quantity import format_bytes
 from sandboxd.errors import (
     CapacityExceeded,
@@ -50,11 +51,6 @@ class LimitPolicy:
     defaults: Limits
     maxima: Mapping[str, float]
 
-    @staticmethod
-    def names() -> list[str]:
-        """Names of all limits."""
-        return [field.name for field in fields(Limits)]
-
     def for_sandbox(self, asked: LimitChanges) -> Limits:
         """The defaults with what was asked for; raises LimitTooSmall or LimitTooLarge."""
         self._check_bounds(asked)
@@ -78,11 +74,13 @@ class LimitPolicy:
         at_leisure: a person works in it, and nobody named a timeout: the longest there is.
         """
         self._check_bounds(asked)
-        if asked.disk_bytes is not None:
-            raise InvalidRequest.field("limits.disk_bytes", "belongs to the sandbox")
-        for name in SANDBOX_LIMITS:
-            value, bound = getattr(asked, name), getattr(sandbox, name)
-            if value is not None and value > bound:
+        values = asked.as_dict()
+        for name in values:
+            if BY_NAME[name].owners is Owners.SANDBOX:
+                raise InvalidRequest.field(f"limits.{name}", "belongs to the sandbox")
+        for name, value in values.items():
+            bound = getattr(sandbox, name)
+            if BY_NAME[name].owners is Owners.BOTH and value > bound:
                 raise _too_large(name, value, bound, "the sandbox's own limit")
         if at_leisure and asked.timeout_seconds is None:
             longest = self.maxima.get("timeout_seconds", _LONGEST_SECONDS)
@@ -114,7 +112,7 @@ def _too_large(name: str, value: float, bound: float, whose: str) -> LimitTooLar
 
 def _shown(name: str, value: float) -> str:
     """Sizes to the byte, since the two of a comparison may be near each other."""
-    if "bytes" not in name:
+    if BY_NAME[name].unit not in (Unit.BYTES, Unit.BYTES_PER_SECOND):
         return f"{value:g}"
     return f"{int(value)} ({format_bytes(int(value))})"
 

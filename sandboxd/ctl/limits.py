@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from sandboxd.core.limits import LIMITS, Owners, Unit
 from sandboxd.core.quantity import parse_bytes, parse_cpus, parse_seconds
 
 
@@ -18,21 +19,14 @@ def count(text: str) -> int:
     return int(text)
 
 
-# Option, field of `limits`, its parser, what to write, help.
-_LIMITS: tuple[tuple[str, str, Callable[[str], float], str, str], ...] = (
-    ("--memory", "memory_bytes", parse_bytes, "SIZE", "memory, such as 256M"),
-    ("--cpus", "cpus", parse_cpus, "CORES", "cores, such as 1.5 or 150%%"),
-    ("--pids", "pids", count, "N", "processes and threads"),
-    ("--read-bps", "io_read_bytes_per_second", parse_bytes, "SIZE", "bytes read per second"),
-    ("--write-bps", "io_write_bytes_per_second", parse_bytes, "SIZE", "bytes written per second"),
-    ("--disk", "disk_bytes", parse_bytes, "SIZE", "size of home and /tmp"),
-    ("--timeout", "timeout_seconds", parse_seconds, "TIME", "wall clock, such as 10s"),
-    ("--cpu-time", "cpu_seconds", parse_seconds, "TIME", "CPU time of all processes"),
-    ("--max-output", "max_output_bytes", parse_bytes, "SIZE", "each of stdout and stderr"),
-    ("--open-files", "open_files", count, "N", "file descriptors of a process"),
-    ("--file-size", "file_size_bytes", parse_bytes, "SIZE", "size of a file"),
-)
-_FIELDS = tuple(limit[1] for limit in _LIMITS)
+# What is written after an option, and its parser.
+_VALUES: dict[Unit, tuple[str, Callable[[str], float]]] = {
+    Unit.BYTES: ("SIZE", parse_bytes),
+    Unit.BYTES_PER_SECOND: ("SIZE", parse_bytes),
+    Unit.SECONDS: ("TIME", parse_seconds),
+    Unit.CORES: ("CORES", parse_cpus),
+    Unit.COUNT: ("N", count),
+}
 # What holds where a limit is not given.
 SERVERS, SANDBOXS, SAME = "the server's defaults", "the sandbox's", "as they are"
 
@@ -52,16 +46,19 @@ def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 def add_limits(parser: argparse.ArgumentParser, default: str, *, has_disk: bool = True) -> None:
     """--memory and its like. default: what holds where one is not given."""
     group = parser.add_argument_group(f"limits (where not given: {default})")
-    for flag, field, parse, metavar, text in _LIMITS:
-        kind = option(parse)
+    for limit in LIMITS:
+        metavar, parse = _VALUES[limit.unit]
         # Where it cannot be had it is still known, for the server's word on why.
-        shown = text if has_disk or field != "disk_bytes" else argparse.SUPPRESS
-        group.add_argument(flag, dest=field, type=kind, metavar=metavar, help=shown)
+        is_shown = has_disk or limit.owners is not Owners.SANDBOX
+        text = limit.text.replace("%", "%%") if is_shown else argparse.SUPPRESS
+        kind = option(parse)
+        group.add_argument(limit.option, dest=limit.name, type=kind, metavar=metavar, help=text)
 
 
 def limits(arguments: argparse.Namespace) -> dict[str, Any]:
     """The limits that were given, as a body's `limits`."""
-    return {name: value for name in _FIELDS if (value := getattr(arguments, name)) is not None}
+    given = {limit.name: getattr(arguments, limit.name) for limit in LIMITS}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def pair(text: str) -> tuple[str, str]:

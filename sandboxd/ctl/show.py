@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sandboxd.core.limits import BY_NAME, Unit
 from sandboxd.core.quantity import format_bytes
 
 # A line, or a table's header and rows.
 Part = str | Sequence[Sequence[str]]
-BYTE_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
 
 
 def print_json(answer: Any) -> None:
@@ -95,10 +95,12 @@ def limit_value(name: str, value: float | None) -> str:
     """One limit with its unit."""
     if value is None:
         return "none"
-    if name.endswith("_bytes"):
-        return format_bytes(int(value))
-    if name in BYTE_LIMITS:
-        return f"{format_bytes(int(value))}/s"
-    if name.endswith("_seconds"):
-        return f"{value:g} s"
+    # A newer server may have limits that this table lacks.
+    match BY_NAME[name].unit if name in BY_NAME else None:
+        case Unit.BYTES:
+            return format_bytes(int(value))
+        case Unit.BYTES_PER_SECOND:
+            return f"{format_bytes(int(value))}/s"
+        case Unit.SECONDS:
+            return f"{value:g} s"
     return f"{value:g}"

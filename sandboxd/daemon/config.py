@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sandboxd import __version__
+from sandboxd.core.limits import LIMITS
 from sandboxd.core.model import Limits
 from sandboxd.core.policy import (
     DEFAULT_RESERVE_BYTES,
@@ -190,23 +191,15 @@ class Config(BaseModel):
                 f"{tasks.largest} that one sandbox may have here ({tasks.source})",
                 hint="lower SANDBOX_PIDS_LIMIT, or raise what the host may have",
             )
-        defaults = Limits(
-            memory_bytes=memory,
-            cpus=self.cpu_quota,
-            pids=min(self.pids_limit, tasks.largest),
-            io_read_bytes_per_second=self.io_read_bytes_per_second,
-            io_write_bytes_per_second=self.io_write_bytes_per_second,
-            disk_bytes=self.disk_limit_bytes,
-            timeout_seconds=self.timeout_seconds,
-            cpu_seconds=None,
-            max_output_bytes=self.max_output_bytes,
-            open_files=self.open_files,
-            file_size_bytes=self.disk_limit_bytes,
-        )
-        names = LimitPolicy.names()
-        maxima = {name: getattr(self, f"max_{name}") for name in names}
+        values: dict[str, Any] = {
+            limit.name: None if limit.setting is None else getattr(self, limit.setting)
+            for limit in LIMITS
+        }
+        values |= {"memory_bytes": memory, "pids": min(self.pids_limit, tasks.largest)}
+        maxima = {limit.name: getattr(self, f"max_{limit.name}") for limit in LIMITS}
         maxima["pids"] = min(tasks.largest, self.max_pids or tasks.largest)
-        return LimitPolicy(defaults, {k: v for k, v in maxima.items() if v is not None})
+        bounds = {name: bound for name, bound in maxima.items() if bound is not None}
+        return LimitPolicy(Limits(**values), bounds)
 
 
 def argument_parser() -> argparse.ArgumentParser:

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 
+from sandboxd.core.limits import SCOPE_LIMITS
 from sandboxd.core.model import (
-    SCOPE_LIMITS,
     Caller,
     ErrorCode,
     EventType,

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.core.model import SCOPE_LIMITS, EnforcedBy, Enforcement, Execution, Limits
+from sandboxd.core.limits import SCOPE_LIMITS
+from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Limits
 from sandboxd.protocol.supervision import Caps
 from sandboxd.schemes import common
 

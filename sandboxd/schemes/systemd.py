@@ -17,8 +17,8 @@ from functools import partial
 from sandboxd.cgroup import counters, host, tree
 from sandboxd.cgroup.limits import Expected, parse_io_max
 from sandboxd.cgroup.usage import usage_of
+from sandboxd.core.limits import SCOPE_LIMITS
 from sandboxd.core.model import (
-    SCOPE_LIMITS,
     EnforcedBy,
     Enforcement,
     Execution,

@@ -8,9 +8,15 @@ import codecs
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    create_model,
+    model_serializer,
+)
 
 from sandboxd.core.model import (
     Enforcement,
@@ -26,6 +32,7 @@ from sandboxd.core.model import (
     SandboxState,
     SchemeName,
 )
+from sandboxd.wire import limits
 
 INLINE_BYTES = 1 << 20
 # What takes less than a millisecond; a multiple of three, so that base64 can be joined.
@@ -38,20 +45,15 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
 
 
-class LimitsAnswer(Answer):
-    """The limits in force; `cpu_seconds` null = no such limit."""
-
-    memory_bytes: int
-    cpus: float
-    pids: int
-    io_read_bytes_per_second: int
-    io_write_bytes_per_second: int
-    disk_bytes: int
-    timeout_seconds: float
-    cpu_seconds: float | None
-    max_output_bytes: int
-    open_files: int
-    file_size_bytes: int
+if TYPE_CHECKING:
+    LimitsAnswer: TypeAlias = Answer
+else:
+    LimitsAnswer = create_model(
+        "LimitsAnswer",
+        __base__=Answer,
+        __doc__="The limits in force; `cpu_seconds` null = no such limit.",
+        **limits.answer_fields(),
+    )
 
 
 class EnforcementAnswer(Answer):

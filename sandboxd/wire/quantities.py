@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 
 from sandboxd.core.names import NAME_PATTERN, is_name
 from sandboxd.core.quantity import parse_bytes, parse_cpus, parse_seconds
 
-# The kernel's PID_MAX_LIMIT and its default fs.nr_open.
-MAX_PIDS = 1 << 22
-MAX_OPEN_FILES = 1 << 20
 MAX_WAIT_SECONDS = 3600.0
 MAX_GRACE_SECONDS = 300.0
 _LAST_SIGNAL = 64
@@ -86,6 +83,12 @@ def _count(maximum: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def count(maximum: int) -> Any:
+    """The type of a whole number from 1 to `maximum`."""
+    schema = WithJsonSchema({"type": "integer", "minimum": 1, "maximum": maximum})
+    return Annotated[int, _count(maximum), schema]
+
+
 def _name(value: str) -> str:
     if not is_name(value):
         raise ValueError(
@@ -152,19 +155,11 @@ GraceSeconds = Annotated[
     float, BeforeValidator(_grace), _schema({**_FROM_ZERO, "maximum": MAX_GRACE_SECONDS}, "5s")
 ]
 Cpus = Annotated[float, BeforeValidator(_cpus), _schema({**_POSITIVE, "minimum": 0.01}, "150%")]
-Pids = Annotated[
-    int, _count(MAX_PIDS), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_PIDS})
-]
 MAX_TERMINAL_SIDE = 65535
 TerminalSide = Annotated[
     int,
     _count(MAX_TERMINAL_SIDE),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_TERMINAL_SIDE}),
-]
-OpenFiles = Annotated[
-    int,
-    _count(MAX_OPEN_FILES),
-    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_OPEN_FILES}),
 ]
 Signal = Annotated[
     int,

@@ -3,26 +3,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from sandboxd.core.binds import MAX_BINDS
 from sandboxd.core.entries import MAX_BATCH_FILES, NewFile
+from sandboxd.core.limits import LIMITS, SANDBOX_LIMITS
 from sandboxd.core.model import (
-    SANDBOX_LIMITS,
     Bind,
     Command,
     EnforcedBy,
     LimitChanges,
     TerminalSize,
 )
-from sandboxd.wire import payload
+from sandboxd.wire import limits, payload
 from sandboxd.wire import quantities as q
 
 # Far above any request's number of fields: bounds the list of errors about unknown ones.
 _MAX_FIELDS = 64
-LIMIT_NAMES = tuple(LimitChanges.__dataclass_fields__)
+LIMIT_NAMES = tuple(limit.name for limit in LIMITS)
 
 
 class Request(BaseModel):
@@ -42,25 +49,21 @@ class Request(BaseModel):
         return data
 
 
-class LimitsBody(Request):
+class _Limits(Request):
     """Limits as asked for; a missing one is the server's default (or, on a change, as it was)."""
-
-    memory_bytes: q.Bytes | None = None
-    cpus: q.Cpus | None = None
-    pids: q.Pids | None = None
-    io_read_bytes_per_second: q.Bytes | None = None
-    io_write_bytes_per_second: q.Bytes | None = None
-    disk_bytes: q.Bytes | None = None
-    timeout_seconds: q.Seconds | None = None
-    cpu_seconds: q.Seconds | None = None
-    max_output_bytes: q.Bytes | None = None
-    open_files: q.OpenFiles | None = None
-    file_size_bytes: q.Bytes | None = None
 
     def changes(self, **more: Any) -> LimitChanges:
         """As the engine takes them; `more` are fields from beside `limits` (None = not given)."""
         given = {name: value for name, value in more.items() if value is not None}
         return LimitChanges(**{**self.model_dump(), **given})
+
+
+if TYPE_CHECKING:
+    LimitsBody: TypeAlias = _Limits
+else:
+    LimitsBody = create_model(
+        "LimitsBody", __base__=_Limits, __doc__=_Limits.__doc__, **limits.body_fields()
+    )
 
 
 def _required(value: object) -> tuple[str, ...]:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of limits: what each is, who may own one, what holds it, how it is asked for. Pure.
+
+Request bodies, answers, bounds, defaults, systemd properties, the reading back of cgroup files,
+what a supervisor is told, and sandboxctl's options derive from the rows. Beside a row a new limit
+needs a field of `model.Limits` and `model.LimitChanges`, two settings (`daemon/config.py`,
+`packaging/sandboxd.toml`) and a line of docs/api.md: tests hold all of these to the table.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# The kernel's PID_MAX_LIMIT and its default fs.nr_open.
+MAX_PIDS = 1 << 22
+MAX_OPEN_FILES = 1 << 20
+
+
+class Unit(enum.Enum):
+    """What a limit's number counts; `core/quantity.py` has the bounds of all but COUNT."""
+
+    BYTES = enum.auto()
+    BYTES_PER_SECOND = enum.auto()
+    SECONDS = enum.auto()
+    CORES = enum.auto()
+    COUNT = enum.auto()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the number is an integer."""
+        return self not in (Unit.SECONDS, Unit.CORES)
+
+
+class Owners(enum.Enum):
+    """Whose limit it may be; an execution's own is at most its sandbox's."""
+
+    BOTH = "sandbox and execution"
+    SANDBOX = "sandbox"
+    # A sandbox's is its executions' default.
+    EXECUTION = "execution"
+
+
+class Limit(NamedTuple):
+    """One row."""
+
+    # A field of `model.Limits`, and the name in JSON.
+    name: str
+    unit: Unit
+    owners: Owners
+    # Of sandboxctl.
+    option: str
+    text: str
+    # The setting with the server's default, None = no limit; the most is in max_<name>.
+    setting: str | None
+    # The largest COUNT.
+    most: int | None = None
+    # systemd's property, the cgroup's file, the key in it, and what its number counts.
+    unit_property: str | None = None
+    file: str | None = None
+    key: str | None = None
+    noun: str = ""
+    # Whether a supervisor can hold it.
+    supervised: bool = False
+    # What bounds each process.
+    rlimit: str | None = None
+
+
+LIMITS: tuple[Limit, ...] = (
+    Limit(
+        "memory_bytes", Unit.BYTES, Owners.BOTH, "--memory", "memory, such as 256M",
+        setting="memory_limit_bytes", supervised=True,
+        unit_property="MemoryMax", file="memory.max", noun="bytes",
+    ),
+    Limit(
+        "cpus", Unit.CORES, Owners.BOTH, "--cpus", "cores, such as 1.5 or 150%",
+        setting="cpu_quota", supervised=True,
+        unit_property="CPUQuotaPerSecUSec", file="cpu.max", noun="cores",
+    ),
+    Limit(
+        "pids", Unit.COUNT, Owners.BOTH, "--pids", "processes and threads",
+        setting="pids_limit", most=MAX_PIDS, supervised=True,
+        unit_property="TasksMax", file="pids.max", noun="tasks",
+    ),
+    Limit(
+        "io_read_bytes_per_second", Unit.BYTES_PER_SECOND, Owners.BOTH, "--read-bps",
+        "bytes read per second", setting="io_read_bytes_per_second", supervised=True,
+        unit_property="IOReadBandwidthMax", file="io.max", key="rbps",
+    ),
+    Limit(
+        "io_write_bytes_per_second", Unit.BYTES_PER_SECOND, Owners.BOTH, "--write-bps",
+        "bytes written per second", setting="io_write_bytes_per_second", supervised=True,
+        unit_property="IOWriteBandwidthMax", file="io.max", key="wbps",
+    ),
+    Limit(
+        "disk_bytes", Unit.BYTES, Owners.SANDBOX, "--disk", "size of home and /tmp",
+        setting="disk_limit_bytes",
+    ),
+    Limit(
+        "timeout_seconds", Unit.SECONDS, Owners.EXECUTION, "--timeout", "wall clock, such as 10s",
+        setting="timeout_seconds",
+    ),
+    Limit(
+        "cpu_seconds", Unit.SECONDS, Owners.EXECUTION, "--cpu-time", "CPU time of all processes",
+        setting=None,
+    ),
+    Limit(
+        "max_output_bytes", Unit.BYTES, Owners.EXECUTION, "--max-output",
+        "each of stdout and stderr", setting="max_output_bytes",
+    ),
+    Limit(
+        "open_files", Unit.COUNT, Owners.EXECUTION, "--open-files",
+        "file descriptors of a process", setting="open_files", most=MAX_OPEN_FILES,
+        rlimit="RLIMIT_NOFILE",
+    ),
+    Limit(
+        # As large as the disk, where nothing else was asked for.
+        "file_size_bytes", Unit.BYTES, Owners.EXECUTION, "--file-size", "size of a file",
+        setting="disk_limit_bytes", rlimit="RLIMIT_FSIZE",
+    ),
+)  # fmt: skip
+BY_NAME: Mapping[str, Limit] = {limit.name: limit for limit in LIMITS}
+
+# The limits a sandbox itself carries; the rest belongs to each execution.
+SANDBOX_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is not Owners.EXECUTION)
+# Those of them that the kernel or the supervisor holds for an execution as well.
+SCOPE_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is Owners.BOTH)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields of limits in bodies and answers, from the table (core/limits.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandboxd.core.limits import LIMITS, Limit, Unit
+from sandboxd.wire import quantities as q
+
+_TYPES: dict[Unit, Any] = {
+    Unit.BYTES: q.Bytes,
+    Unit.BYTES_PER_SECOND: q.Bytes,
+    Unit.SECONDS: q.Seconds,
+    Unit.CORES: q.Cpus,
+}
+
+
+def body_fields() -> dict[str, Any]:
+    """For pydantic's create_model: what a request may give, each or none."""
+    return {limit.name: (_asked(limit) | None, None) for limit in LIMITS}
+
+
+def answer_fields() -> dict[str, Any]:
+    """For pydantic's create_model: plain numbers, null where the default is no limit."""
+    return {limit.name: (_told(limit), ...) for limit in LIMITS}
+
+
+def _asked(limit: Limit) -> Any:
+    return _TYPES[limit.unit] if limit.most is None else q.count(limit.most)
+
+
+def _told(limit: Limit) -> Any:
+    number = int if limit.unit.is_whole else float
+    return number if limit.setting is not None else number | None
