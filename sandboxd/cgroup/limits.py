@@ -7,34 +7,25 @@ Format of the files: kernel, Documentation/admin-guide/cgroup-v2.rst.
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from sandboxd.cgroup.counters import read_text
+from sandboxd.core.limits import LIMITS, Limit, Unit
 
 _MAX = "max"
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a cgroup's files should say; None = not asked for."""
+def mismatches(directory: str, asked: Mapping[str, float]) -> list[str]:
+    """One sentence per limit that is missing or different; empty when all are in force.
 
-    memory_bytes: int
-    cpus: float | None = None
-    tasks: int | None = None
-    io_read_bytes_per_second: int | None = None
-    io_write_bytes_per_second: int | None = None
-
-
-def mismatches(directory: str, expected: Expected) -> list[str]:
-    """One sentence per limit that is missing or different; empty when all are in force."""
-    found = [
-        _memory(directory, expected.memory_bytes),
-        _swap(directory),
-        _tasks(directory, expected.tasks),
-        _cpu(directory, expected.cpus),
-        _io(directory, "rbps", expected.io_read_bytes_per_second),
-        _io(directory, "wbps", expected.io_write_bytes_per_second),
-    ]
+    asked: name of a limit -> its value; a limit on memory is one of no swap as well.
+    """
+    found = []
+    for limit in LIMITS:
+        if limit.name in asked and limit.file is not None:
+            found.append(_mismatch(directory, limit, limit.file, asked[limit.name]))
+        if limit.name == "memory_bytes" and limit.name in asked:
+            found.append(_swap(directory))
     return [words for words in found if words is not None]
 
 
@@ -54,48 +45,36 @@ def parse_io_max(text: str) -> dict[str, dict[str, int | None]]:
     return devices
 
 
-def _memory(directory: str, asked: int) -> str | None:
-    text = read_text(directory, "memory.max")
-    # The kernel keeps whole pages.
-    kept = asked // mmap.PAGESIZE * mmap.PAGESIZE
-    return _compare("memory.max", text, str(kept), f"{asked} bytes")
+def _mismatch(directory: str, limit: Limit, file: str, asked: float) -> str | None:
+    text = read_text(directory, file)
+    shown = f"{asked} {limit.noun}"
+    match limit.unit:
+        case Unit.CORES:
+            shown = f"{asked:g} {limit.noun}"
+            cores = None if text is None else parse_cpu_max(text.strip())
+            # systemd rounds the quota of one period to whole microseconds; periods are at least
+            # 1 ms.
+            is_right = cores is not None and abs(cores - asked) <= 0.001 + asked * 0.001
+        case Unit.BYTES_PER_SECOND:
+            shown = f"{limit.key}={asked} for some device"
+            devices = {} if text is None else parse_io_max(text)
+            is_right = any(values.get(limit.key or "") == asked for values in devices.values())
+        case Unit.BYTES:
+            # The kernel keeps whole pages.
+            is_right = _says(text, int(asked) // mmap.PAGESIZE * mmap.PAGESIZE)
+        case _:
+            is_right = _says(text, asked)
+    return None if is_right else _words(file, text, shown)
 
 
 def _swap(directory: str) -> str | None:
     text = read_text(directory, "memory.swap.max")
     # A kernel without swap has no such file, and nothing to be limited.
-    return None if text is None else _compare("memory.swap.max", text, "0", "0 bytes")
+    return None if text is None or _says(text, 0) else _words("memory.swap.max", text, "0 bytes")
 
 
-def _tasks(directory: str, asked: int | None) -> str | None:
-    if asked is None:
-        return None
-    return _compare("pids.max", read_text(directory, "pids.max"), str(asked), f"{asked} tasks")
-
-
-def _cpu(directory: str, asked: float | None) -> str | None:
-    if asked is None:
-        return None
-    text = read_text(directory, "cpu.max")
-    cores = None if text is None else parse_cpu_max(text.strip())
-    # systemd rounds the quota of one period to whole microseconds; periods are at least 1 ms.
-    if cores is not None and abs(cores - asked) <= 0.001 + asked * 0.001:
-        return None
-    return _words("cpu.max", text, f"{asked:g} cores")
-
-
-def _io(directory: str, key: str, asked: int | None) -> str | None:
-    if asked is None:
-        return None
-    text = read_text(directory, "io.max")
-    devices = {} if text is None else parse_io_max(text)
-    if any(values.get(key) == asked for values in devices.values()):
-        return None
-    return _words("io.max", text, f"{key}={asked} for some device")
-
-
-def _compare(name: str, text: str | None, wanted: str, asked: str) -> str | None:
-    return None if text is not None and text.strip() == wanted else _words(name, text, asked)
+def _says(text: str | None, number: float) -> bool:
+    return text is not None and text.strip() == str(number)
 
 
 def _words(name: str, text: str | None, asked: str) -> str:

@@ -7,6 +7,7 @@ import math
 import resource
 from collections.abc import Mapping
 
+from sandboxd.core.limits import LIMITS
 from sandboxd.core.model import EnforcedBy, Enforcement, Limits
 
 _INFINITY = resource.RLIM_INFINITY
@@ -28,9 +29,9 @@ _HEAP_SHARE = 0.75
 
 def rlimits(limits: Limits) -> dict[str, tuple[int, int]]:
     """resource-module name -> (soft, hard) that every command gets."""
+    values = {limit.rlimit: getattr(limits, limit.name) for limit in LIMITS if limit.rlimit}
     return {
-        "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
-        "RLIMIT_FSIZE": (limits.file_size_bytes, limits.file_size_bytes),
+        **{name: (value, value) for name, value in values.items()},
         "RLIMIT_CORE": _NO_CORE,
         "RLIMIT_STACK": (_STACK_BYTES, _INFINITY),
         "RLIMIT_NPROC": (_INFINITY, _INFINITY),

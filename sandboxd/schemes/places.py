@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandboxd.cgroup import limits as cgroup_limits
 from sandboxd.cgroup import tree
-from sandboxd.cgroup.limits import Expected
+from sandboxd.core.limits import BY_NAME, SCOPE_LIMITS, Unit
 from sandboxd.core.model import Limits
 from sandboxd.errors import LimitNotApplied, SandboxdError, UnitMissing
 from sandboxd.systemd.manager import Manager
@@ -39,19 +39,18 @@ class Place:
         return limits.pids + max(1, len(self.scopes))
 
 
-def expected(limits: Limits, *, tasks: int, io_path: str | None) -> Expected:
+def expected(limits: Limits, *, tasks: int, io_path: str | None) -> Mapping[str, float]:
     """What the cgroup files should say."""
-    has_io = io_path is not None
-    return Expected(
-        memory_bytes=limits.memory_bytes,
-        cpus=limits.cpus,
-        tasks=tasks,
-        io_read_bytes_per_second=limits.io_read_bytes_per_second if has_io else None,
-        io_write_bytes_per_second=limits.io_write_bytes_per_second if has_io else None,
-    )
+    values = {name: getattr(limits, name) for name in SCOPE_LIMITS if io_path or not is_io(name)}
+    return {**values, "pids": tasks}
 
 
-def verify(unit: str, directory: str, asked: Expected) -> None:
+def is_io(name: str) -> bool:
+    """Whether a limit is one of a disk."""
+    return BY_NAME[name].unit is Unit.BYTES_PER_SECOND
+
+
+def verify(unit: str, directory: str, asked: Mapping[str, float]) -> None:
     """Raise LimitNotApplied unless every limit is in force."""
     wrong = cgroup_limits.mismatches(directory, asked)
     if wrong:

@@ -12,13 +12,12 @@ import asyncio
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 
 from sandboxd.cgroup import limits as cgroup_limits
 from sandboxd.cgroup import tree
-from sandboxd.cgroup.limits import Expected
 from sandboxd.core.model import Limits
 from sandboxd.core.names import UnitNames
 from sandboxd.errors import (
@@ -41,9 +40,9 @@ class Slices:
     """All slices of one instance."""
 
     def __init__(
-        self, manager: Manager, names: UnitNames, instance_id: str, aggregate: Expected
+        self, manager: Manager, names: UnitNames, instance_id: str, aggregate: Mapping[str, int]
     ) -> None:
-        """aggregate: the memory and tasks of all sandboxes together."""
+        """aggregate: `memory_bytes` and `pids` of all sandboxes together."""
         self._manager = manager
         self._names = names
         self._instance_id = instance_id
@@ -79,7 +78,7 @@ class Slices:
         that, which lasts over a reload of systemd. Read back."""
         unit = self._names.parent_slice
         about = units.describe(self._instance_id, "all sandboxes")
-        memory, tasks = self._aggregate.memory_bytes, self._aggregate.tasks or 0
+        memory, tasks = self._aggregate["memory_bytes"], self._aggregate["pids"]
         try:
             await self._manager.start_transient(unit, properties.parent_slice(memory, tasks, about))
         except UnitExists:

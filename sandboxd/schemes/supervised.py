@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.core.limits import SCOPE_LIMITS
+from sandboxd.core.limits import LIMITS, Unit
 from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Limits
 from sandboxd.protocol.supervision import Caps
 from sandboxd.schemes import common
 
-_IO_LIMITS = ("io_read_bytes_per_second", "io_write_bytes_per_second")
+_HELD = tuple(limit.name for limit in LIMITS if limit.supervised)
+_IO_LIMITS = tuple(limit.name for limit in LIMITS if limit.unit is Unit.BYTES_PER_SECOND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +153,12 @@ def data_bytes(powers: Powers, memory_bytes: int) -> int | None:
 
 def caps(powers: Powers, limits: Limits) -> Caps:
     """A sandbox's, for its supervisor."""
-    return Caps(
-        memory_bytes=limits.memory_bytes,
-        cpus=limits.cpus,
-        pids=limits.pids,
-        io_read_bytes_per_second=limits.io_read_bytes_per_second,
-        io_write_bytes_per_second=limits.io_write_bytes_per_second,
-        data_bytes=data_bytes(powers, limits.memory_bytes),
-    )
+    held: dict[str, Any] = {name: getattr(limits, name) for name in _HELD}
+    return Caps(**held, data_bytes=data_bytes(powers, limits.memory_bytes))
 
 
 def own_caps(powers: Powers, execution: Execution, limits: Limits) -> Caps:
     """An execution's: what it asked for itself, and what only executions have."""
-    own = {name: getattr(limits, name) for name in SCOPE_LIMITS if name in execution.own_limits}
+    own = {name: getattr(limits, name) for name in _HELD if name in execution.own_limits}
     data = data_bytes(powers, limits.memory_bytes)
     return Caps(**own, cpu_seconds=limits.cpu_seconds, data_bytes=data)

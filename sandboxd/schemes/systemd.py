@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 
 from sandboxd.cgroup import counters, host, tree
-from sandboxd.cgroup.limits import Expected, parse_io_max
+from sandboxd.cgroup.limits import parse_io_max
 from sandboxd.cgroup.usage import usage_of
-from sandboxd.core.limits import SCOPE_LIMITS
+from sandboxd.core.limits import BY_NAME, SCOPE_LIMITS
 from sandboxd.core.model import (
     EnforcedBy,
     Enforcement,
@@ -33,7 +33,7 @@ from sandboxd.core.names import UnitNames
 from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
 from sandboxd.schemes import common
-from sandboxd.schemes.places import Place, quietly
+from sandboxd.schemes.places import Place, is_io, quietly
 from sandboxd.schemes.scopes import Scopes, wall_lacks
 from sandboxd.schemes.slices import Slices
 from sandboxd.schemes.strays import Strays
@@ -42,13 +42,6 @@ from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.wall import NO_WALL, Address, Wall
 
 _PROBE_BYTES_PER_SECOND = 1 << 40
-_FILES = {
-    "memory_bytes": "memory.max",
-    "cpus": "cpu.max",
-    "pids": "pids.max",
-    "io_read_bytes_per_second": "io.max",
-    "io_write_bytes_per_second": "io.max",
-}
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +74,7 @@ class SystemdScheme:
         self._denied_addresses = denied_addresses
         self._wall_refused: str | None = None
         self._root = root
-        aggregate = Expected(aggregate_bytes, tasks=aggregate_tasks)
+        aggregate = {"memory_bytes": aggregate_bytes, "pids": aggregate_tasks}
         self._slices = Slices(manager, names, instance_id, aggregate)
         self._scopes = Scopes(manager)
         self._strays = Strays(self._slices, self._scopes)
@@ -197,9 +190,9 @@ class SystemdScheme:
         """See Scheme."""
         held = dict(common.enforcement())
         for name in SCOPE_LIMITS:
-            detail = f"{_FILES[name]} of the sandbox's slice and of each execution's scope"
+            detail = f"{BY_NAME[name].file} of the sandbox's slice and of each execution's scope"
             held[name] = Enforcement(EnforcedBy.KERNEL, detail)
-            if name.startswith("io_"):
+            if is_io(name):
                 held[name] = self._io_enforcement(detail)
         return held
 

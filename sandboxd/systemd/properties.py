@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sandboxd.core.limits import LIMITS, Unit
 from sandboxd.core.model import Limits
 
 _SIGKILL = 9
@@ -23,6 +24,9 @@ class Property(NamedTuple):
     name: str
     signature: str
     value: Any
+
+
+_NO_SWAP = Property("MemorySwapMax", "t", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +44,24 @@ class Features:
 
 def limit_properties(limits: Limits, *, tasks: int, io_path: str | None) -> list[Property]:
     """The limits a slice or a scope holds. io_path None: no IO limits. Settable live."""
-    properties = [
-        Property("MemoryMax", "t", limits.memory_bytes),
-        Property("MemorySwapMax", "t", 0),
-        Property("CPUQuotaPerSecUSec", "t", max(1, round(limits.cpus * 1_000_000))),
-        Property("TasksMax", "t", tasks),
-    ]
-    if io_path is not None:
-        read, write = limits.io_read_bytes_per_second, limits.io_write_bytes_per_second
-        properties += [
-            Property("IOReadBandwidthMax", "a(st)", [[io_path, read]]),
-            Property("IOWriteBandwidthMax", "a(st)", [[io_path, write]]),
-        ]
+    properties = []
+    for limit in LIMITS:
+        if limit.unit_property is not None:
+            value = tasks if limit.name == "pids" else getattr(limits, limit.name)
+            properties += _properties(limit.unit_property, limit.unit, value, io_path)
+        if limit.name == "memory_bytes":
+            properties.append(_NO_SWAP)
     return properties
+
+
+def _properties(name: str, unit: Unit, value: float, io_path: str | None) -> list[Property]:
+    """The one property that carries a limit; none for IO without a disk."""
+    match unit:
+        case Unit.CORES:
+            return [Property(name, "t", max(1, round(value * 1_000_000)))]
+        case Unit.BYTES_PER_SECOND:
+            return [] if io_path is None else [Property(name, "a(st)", [[io_path, value]])]
+    return [Property(name, "t", value)]
 
 
 def sandbox_slice(
@@ -81,7 +90,7 @@ def aggregate_limits(aggregate_bytes: int, aggregate_tasks: int) -> list[Propert
     """The limits on all sandboxes together; settable live."""
     return [
         Property("MemoryMax", "t", aggregate_bytes),
-        Property("MemorySwapMax", "t", 0),
+        _NO_SWAP,
         Property("TasksMax", "t", aggregate_tasks),
     ]
 

@@ -17,13 +17,7 @@ from pydantic import (
 from sandboxd.core.binds import MAX_BINDS
 from sandboxd.core.entries import MAX_BATCH_FILES, NewFile
 from sandboxd.core.limits import LIMITS, SANDBOX_LIMITS
-from sandboxd.core.model import (
-    Bind,
-    Command,
-    EnforcedBy,
-    LimitChanges,
-    TerminalSize,
-)
+from sandboxd.core.model import Bind, Command, EnforcedBy, LimitChanges, TerminalSize
 from sandboxd.wire import limits, payload
 from sandboxd.wire import quantities as q
 
