@@ -91,6 +91,8 @@ async def _tell(
             if call.query.timestamps:
                 texts.times[piece[0]] = await call.engine.output_times(execution, piece[0])
             for told in texts.take(*piece):
+                # With times a piece of 32 KiB may be thousands of events.
+                await call.share.turn()
                 await send(response, told)
     if not is_to_end:
         return

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import resource
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -15,9 +16,11 @@ import pytest
 from sandboxd.api import connection, following, streams
 from sandboxd.api.peer import Peer
 from sandboxd.core.fair import FairSum
+from sandboxd.core.times import OutputTimes
 from sandboxd.errors import QuotaExceeded
 from tests.unit.api.harness import OUTPUT, Served, served
 from tests.unit.fakes.shims import FakeShim
+from tests.unit.fakes.stores import FakeWorkspaces
 
 
 async def begin(server: Served, stdout: bytes = OUTPUT, **more: Any) -> tuple[FakeShim, str]:
@@ -183,3 +186,27 @@ def test_who_follows_an_execution_keeps_no_other_from_it() -> None:
             pass
         with counted.one(0, "a"), counted.one(1000, "b"):
             pass
+
+
+async def test_events_with_times_leave_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, others = 2000, 0
+    times = OutputTimes(datetime.now(UTC), 0.01, range(count), [i / 100 for i in range(count)])
+
+    async def output_times(*_: object) -> OutputTimes:
+        return times
+
+    async def work_beside() -> None:
+        nonlocal others
+        while True:
+            await asyncio.sleep(0)
+            others += 1
+
+    monkeypatch.setattr(FakeWorkspaces, "output_times", output_times)
+    async with served() as server:
+        _, path = await begin(server, b"x" * count)
+        async with get(server, f"{path}/events?timestamps=true&follow=false") as answer:
+            assert answer.status == 200
+            beside = asyncio.create_task(work_beside())
+            assert (await answer.content.read()).count(b"event: stdout") == count
+            beside.cancel()
+    assert others >= count // 2
