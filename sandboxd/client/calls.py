@@ -28,7 +28,7 @@ RELEASE_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
 ABANDON_SECONDS = 5.0
 RUNNING = ("PENDING", "RUNNING")
 
-Answer = dict[str, Any]
+JsonObject = dict[str, Any]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Flows:
 
     async def pages(
         self, key: str, page: Callable[[str | None], Request]
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[JsonObject, None]:
         """All entries of a list. page: the request for a page, by the cursor of the page before."""
         cursor: str | None = None
         while True:
@@ -62,12 +62,12 @@ class Flows:
             if cursor is None:
                 return
 
-    async def ask_patiently(self, request: Request, capacity_seconds: float | None) -> Answer:
+    async def ask_patiently(self, request: Request, capacity_seconds: float | None) -> JsonObject:
         """The answer; what is refused for want of room is asked again for so long."""
         patience = Patience(capacity_seconds or 0.0)
         while True:
             try:
-                answer: Answer = await self.ask(request)
+                answer: JsonObject = await self.ask(request)
             except NO_ROOM as exc:
                 # No daemon tells when there is room.
                 await self.waits.sleep(patience.pause_seconds(exc))
@@ -76,14 +76,14 @@ class Flows:
 
     async def create_sandbox(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
-    ) -> Answer:
+    ) -> JsonObject:
         """A new sandbox. capacity_seconds: how long to wait until there is room."""
         return await self.ask_patiently(routes.create_sandbox(body), capacity_seconds)
 
     async def start_execution(
         self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0,
         capacity_seconds: float | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> JsonObject:  # fmt: skip
         """The execution, at the end or after `wait_seconds`; then `finish_execution`.
 
         An exception that is no refusal, for example KeyboardInterrupt or CancelledError, kills the
@@ -94,13 +94,13 @@ class Flows:
     async def run(
         self, body: Mapping[str, Any], *, wait_seconds: float | None = 0.0,
         capacity_seconds: float | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> JsonObject:  # fmt: skip
         """Start in a new sandbox, released with the execution; wait_seconds: None = to the end."""
         return await self._start(routes.run(body, wait_seconds), capacity_seconds)
 
     async def run_once(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
-    ) -> Answer:
+    ) -> JsonObject:
         """The finished execution of a run, with the files that `body` has read at the end.
 
         Execution and wait go on when the daemon is restarted. An exception that is no refusal
@@ -128,15 +128,15 @@ class Flows:
 
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
-    ) -> Answer:
+    ) -> JsonObject:
         """The finished execution, or the state after the timeout (None = never)."""
         while True:
             wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
-            answer: Answer = await self.ask(routes.wait_execution(ref, execution_id, wait))
+            answer: JsonObject = await self.ask(routes.wait_execution(ref, execution_id, wait))
             if answer["status"] not in RUNNING or timeout_seconds is not None:
                 return answer
 
-    async def finish_execution(self, ref: str, execution_id: str) -> Answer:
+    async def finish_execution(self, ref: str, execution_id: str) -> JsonObject:
         """The finished execution. Execution and wait go on when the daemon is restarted.
 
         Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
@@ -167,7 +167,7 @@ class Flows:
             # No event tells that the daemon is back.
             await self.waits.sleep(RETRY_SECONDS)
 
-    async def all_output(self, execution: Answer, stream: str) -> bytes:
+    async def all_output(self, execution: JsonObject, stream: str) -> bytes:
         """Every byte of an execution's stream: what the answer carries, then the rest."""
         inline = inline_output(execution, stream)
         if not execution[f"{stream}_inline_truncated"]:
@@ -188,7 +188,7 @@ class Flows:
                 return
         await self.ask(routes.release_sandbox(name))
 
-    async def _start(self, request: Request, capacity_seconds: float | None) -> Answer:
+    async def _start(self, request: Request, capacity_seconds: float | None) -> JsonObject:
         try:
             return await self.ask_patiently(request, capacity_seconds)
         except SandboxdError:
@@ -203,12 +203,12 @@ class Flows:
             raise
 
 
-def _asks(route: Callable[P, Request]) -> Callable[Concatenate[Client, P], Answer]:
+def _asks(route: Callable[P, Request]) -> Callable[Concatenate[Client, P], JsonObject]:
     """A method of Client that asks by a route, with the route's signature and docstring."""
 
     @wraps(route)
-    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        answer: Answer = self.ask(route(*args, **kwargs))
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> JsonObject:
+        answer: JsonObject = self.ask(route(*args, **kwargs))
         return answer
 
     return call
@@ -251,13 +251,13 @@ class Client:
         with closing(finish(self._flow.transport.open(request))) as answer:
             yield iter(lambda: finish(answer.piece()), b"")
 
-    def list_sandboxes(self, **filters: object) -> Iterator[Answer]:
+    def list_sandboxes(self, **filters: object) -> Iterator[JsonObject]:
         """All that the caller may see, oldest first."""
         return iterate(
             self._flow.pages("sandboxes", lambda cursor: routes.list_sandboxes(filters, cursor))
         )
 
-    def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[Answer]:
+    def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[JsonObject]:
         """Executions of a sandbox, or all that the caller may see."""
         return iterate(
             self._flow.pages(
@@ -273,12 +273,12 @@ class Client:
             yield from pieces
 
 
-def ended(answer: Answer) -> Answer | None:
+def ended(answer: JsonObject) -> JsonObject | None:
     """The answer, if the execution has ended and the answer has the output, as no list's has."""
     return answer if answer["status"] not in RUNNING and "stdout" in answer else None
 
 
-def inline_output(execution: Answer, stream: str) -> bytes:
+def inline_output(execution: JsonObject, stream: str) -> bytes:
     """The bytes of a stream that an answer carries."""
     encoded = execution.get(f"{stream}_base64")
     if encoded is not None:

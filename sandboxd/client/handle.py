@@ -10,7 +10,7 @@ from typing import Any
 
 from sandboxd.client import bodies, routes, tail, timed
 from sandboxd.client.blocking import blocking, iterate
-from sandboxd.client.calls import ABANDON_SECONDS, RUNNING, Answer, Flows, ended
+from sandboxd.client.calls import ABANDON_SECONDS, RUNNING, Flows, JsonObject, ended
 from sandboxd.client.results import Decoder, Output, Result, TimedOutput
 from sandboxd.client.transport import Background
 from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
@@ -19,7 +19,7 @@ from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
 class AsyncHandle:
     """A started execution: iterate over its output, `wait` for its end, `kill` it."""
 
-    def __init__(self, client: Flows, answer: Answer) -> None:
+    def __init__(self, client: Flows, answer: JsonObject) -> None:
         self._client = client
         self.id: str = answer["id"]
         self.sandbox_id: str = answer["sandbox_id"]
@@ -72,7 +72,7 @@ class AsyncHandle:
 
     async def info(self) -> dict[str, Any]:
         """All about it as the API answers (docs/api.md)."""
-        answer: Answer = await self._client.ask(routes.get_execution(self.sandbox_id, self.id))
+        answer: JsonObject = await self._client.ask(routes.get_execution(self.sandbox_id, self.id))
         return answer
 
     async def wait(self, timeout: float | None = None) -> Result:

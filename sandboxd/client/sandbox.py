@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from sandboxd.client import bodies, routes
 from sandboxd.client.blocking import BlockingWaits, Maker, blocking, finished
-from sandboxd.client.calls import Answer, Flows, socket_path
+from sandboxd.client.calls import Flows, JsonObject, socket_path
 from sandboxd.client.files import AsyncFiles, Files
 from sandboxd.client.handle import AsyncHandle, Handle
 from sandboxd.client.results import Result
@@ -21,7 +21,7 @@ H = TypeVar("H")
 class SandboxFlow(Generic[H]):
     """The flows of both clients' sandboxes. H: the class of the client's handles."""
 
-    def __init__(self, client: Flows, answer: Answer) -> None:
+    def __init__(self, client: Flows, answer: JsonObject) -> None:
         self._client = client
         self.id: str = answer["id"]
         self.name: str | None = answer["name"]
@@ -149,7 +149,7 @@ class SandboxFlow(Generic[H]):
 
     async def info(self) -> dict[str, Any]:
         """All about the sandbox as the API answers (docs/api.md)."""
-        answer: Answer = await self._client.ask(routes.get_sandbox(self.id))
+        answer: JsonObject = await self._client.ask(routes.get_sandbox(self.id))
         return answer
 
     @overload
@@ -279,7 +279,7 @@ class SandboxFlow(Generic[H]):
             limits=limits, metadata=metadata, timeout_seconds=timeout,
             idle_timeout_seconds=idle_timeout, force=force or None,
         )  # fmt: skip
-        answer: Answer = await self._client.ask(routes.change_sandbox(self.id, body))
+        answer: JsonObject = await self._client.ask(routes.change_sandbox(self.id, body))
         return answer
 
     async def metrics(self) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import Client, JsonObject
 from sandboxd.ctl.exits import say
 from sandboxd.ctl.show import number_of
 
 
-def words(host: Answer) -> str:
+def words(host: JsonObject) -> str:
     """Of a host that drains, and how much runs; empty where it takes work."""
     if not host["draining"]:
         return ""

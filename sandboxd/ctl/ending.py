@@ -11,7 +11,7 @@ import signal
 import time
 from contextlib import suppress
 
-from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.calls import RUNNING, Client, JsonObject
 from sandboxd.client.routes import FINAL_WAIT_SECONDS
 from sandboxd.ctl.exits import say
 from sandboxd.errors import ExecutionFinished, NotFound, SandboxdError
@@ -28,7 +28,7 @@ class Ending:
 
     def __init__(self, client: Client, grace_seconds: float) -> None:
         self.number: int | None = None
-        self.execution: Answer | None = None
+        self.execution: JsonObject | None = None
         self.is_over = False
         self._client = client
         self._grace_seconds = grace_seconds
@@ -44,7 +44,7 @@ class Ending:
         self.number = number
         threading.Thread(target=self._end, args=(number,), name="ending", daemon=True).start()
 
-    def kill(self) -> Answer:
+    def kill(self) -> JsonObject:
         """The execution after its end. Raises SandboxdError."""
         sandbox, identity = self._names()
         try:

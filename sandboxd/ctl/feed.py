@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from sandboxd.client import routes
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import Client, JsonObject
 from sandboxd.client.request import AWAY
 from sandboxd.ctl.exits import say
 from sandboxd.errors import Conflict, SandboxdError
@@ -30,7 +30,9 @@ class Feed(threading.Thread):
     the execution is killed then, rather than fed with a hole in its input.
     """
 
-    def __init__(self, client: Client, execution: Answer, read: Read, *, is_lossy: bool) -> None:
+    def __init__(
+        self, client: Client, execution: JsonObject, read: Read, *, is_lossy: bool
+    ) -> None:
         super().__init__(name="stdin", daemon=True)
         self._client = client
         self._ref: str = execution["sandbox_id"]

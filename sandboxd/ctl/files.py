@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.ctl import exits
 from sandboxd.errors import InvalidRequest, SandboxdError
 
@@ -65,14 +65,14 @@ def standard_input(path: str) -> None:
 
 
 @contextmanager
-def telling(path: str | None) -> Iterator[Callable[[Answer, int], None]]:
+def telling(path: str | None) -> Iterator[Callable[[JsonObject, int], None]]:
     """Takes an ended execution and its exit code for the file of --meta; a refusal is told there,
     too."""
     if path is None:
         yield lambda execution, code: None
         return
 
-    def tell(execution: Answer, code: int) -> None:
+    def tell(execution: JsonObject, code: int) -> None:
         kept = {name: value for name, value in execution.items() if name not in _OUTPUT}
         _write(path, {**kept, "exit_status": code})
 

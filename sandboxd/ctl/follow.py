@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.calls import RUNNING, Client, JsonObject
 from sandboxd.client.request import AWAY
 from sandboxd.client.routes import SHORT_SECONDS
 from sandboxd.core.quantity import parse_seconds
@@ -112,8 +112,8 @@ def starter(
     client: Client,
     arguments: argparse.Namespace,
     body: dict[str, Any],
-    begin: Callable[[dict[str, Any], float], Answer],
-) -> Callable[[float], Answer]:
+    begin: Callable[[dict[str, Any], float], JsonObject],
+) -> Callable[[float], JsonObject]:
     """What starts the execution of `body`, as `follow` wants it; at a terminal without the default
     timeout."""
     if not arguments.tty:
@@ -126,7 +126,7 @@ def starter(
 
 def follow(
     client: Client,
-    start: Callable[[float], Answer],
+    start: Callable[[float], JsonObject],
     arguments: argparse.Namespace,
     interrupts: Interrupts,
     printer: Printer | None = None,
@@ -143,11 +143,11 @@ def follow(
 
 def _follow(
     client: Client,
-    start: Callable[[float], Answer],
+    start: Callable[[float], JsonObject],
     arguments: argparse.Namespace,
     interrupts: Interrupts,
     printer: Printer | None,
-    tell: Callable[[Answer, int], None],
+    tell: Callable[[JsonObject, int], None],
 ) -> int:
     ending = Ending(client, arguments.grace)
     is_json = arguments.output == "json"
@@ -188,8 +188,8 @@ def _follow(
 
 
 def _watch(
-    client: Client, execution: Answer, arguments: argparse.Namespace, printer: Printer
-) -> Answer:
+    client: Client, execution: JsonObject, arguments: argparse.Namespace, printer: Printer
+) -> JsonObject:
     """Feed it and print what it prints; the execution as it was seen last."""
     if arguments.is_fed:
         from sandboxd.ctl.feed import Feed
@@ -203,7 +203,7 @@ def _watch(
     return execution
 
 
-def _a_little_later(client: Client, execution: Answer) -> Answer:
+def _a_little_later(client: Client, execution: JsonObject) -> JsonObject:
     try:
         return client.wait_execution(
             execution["sandbox_id"], execution["id"], timeout_seconds=SHORT_SECONDS
@@ -212,12 +212,12 @@ def _a_little_later(client: Client, execution: Answer) -> Answer:
         return execution
 
 
-def _left_running(execution: Answer) -> str:
+def _left_running(execution: JsonObject) -> str:
     place = f"{execution['sandbox_id']} {execution['id']}"
     return f"it goes on without you; to come back: sandboxctl attach {place}"
 
 
-def _tell(execution: Answer, arguments: argparse.Namespace) -> None:
+def _tell(execution: JsonObject, arguments: argparse.Namespace) -> None:
     if not (arguments.quiet or arguments.tty):
         say("\n  ".join(verdict.block(execution, is_long=arguments.verbose)))
     elif execution["status"] != "EXITED":

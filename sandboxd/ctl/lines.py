@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import Client, JsonObject
 
 _FIRST_BYTES = 16 << 10
 
 
-def last_lines(client: Client, execution: Answer, stream: str, count: int) -> int:
+def last_lines(client: Client, execution: JsonObject, stream: str, count: int) -> int:
     """The offset of the first byte of the last `count` lines; 0 where there are fewer."""
     size: int = execution[f"{stream}_bytes"]
     if count == 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import Client, JsonObject
 from sandboxd.errors import SandboxdError, SandboxNotFound
 
 LIVE = "ready,suspended,releasing"
@@ -47,6 +47,6 @@ def explain(exc: SandboxNotFound, path: str, name: str) -> None:
 
 
 def _by_owner(client: Client, name: str) -> Iterator[str]:
-    sandbox: Answer
+    sandbox: JsonObject
     for sandbox in client.list_sandboxes(name=name, state=LIVE):
         yield f"{user(sandbox['owner_uid'])}/{name}"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from sandboxd.client.calls import Answer, Client, inline_output
+from sandboxd.client.calls import Client, JsonObject, inline_output
 from sandboxd.client.tail import STREAMS, follow
 from sandboxd.ctl import streams
 
@@ -62,13 +62,13 @@ class Printer:
         if self._lost is not None:
             raise self._lost
 
-    def follow(self, client: Client, execution: Answer) -> None:
+    def follow(self, client: Client, execution: JsonObject) -> None:
         """All that it prints, as it comes, to its end."""
         place = (execution["sandbox_id"], execution["id"])
         for stream, data in follow(client, *place, self.streams, dict(self._printed)):
             self.print(stream, data)
 
-    def finish(self, client: Client, execution: Answer) -> None:
+    def finish(self, client: Client, execution: JsonObject) -> None:
         """Whatever of an ended execution's output is not printed yet."""
         for stream in self.streams:
             inline = inline_output(execution, stream)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.calls import RUNNING, Client, JsonObject
 from sandboxd.ctl.owners import LIVE
 from sandboxd.errors import NotFound
 
@@ -19,7 +19,7 @@ class Sample:
     cannot know."""
 
     at: float
-    subject: Answer
+    subject: JsonObject
     metrics: dict[str, Any]
     cpu_cores: float | None = None
     read_rate: float | None = None
@@ -105,10 +105,10 @@ class Ended:
     def __init__(self, client: Client, count: int) -> None:
         self._client = client
         self._count = count
-        self._found: dict[tuple[str, str], Answer] = {}
+        self._found: dict[tuple[str, str], JsonObject] = {}
         self._after: str | None = None
 
-    def look(self) -> list[Answer]:
+    def look(self) -> list[JsonObject]:
         """All that is known now; asks for what is new only."""
         filters = {} if self._after is None else {"ended_after": self._after}
         for execution in self._client.list_executions(**filters):

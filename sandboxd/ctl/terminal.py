@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from sandboxd.client import routes
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import Client, JsonObject
 from sandboxd.ctl.feed import Feed
 from sandboxd.ctl.printer import Printer
 from sandboxd.errors import InvalidRequest, SandboxdError
@@ -44,13 +44,13 @@ def size(otherwise: str = "leave -t out") -> dict[str, int]:
     return {"rows": rows or 24, "cols": columns or 80}
 
 
-def resize(client: Client, execution: Answer, size: dict[str, int]) -> None:
+def resize(client: Client, execution: JsonObject, size: dict[str, int]) -> None:
     """Tell the program of the terminal's size; most draw anew then."""
     client.ask(routes.resize(execution["sandbox_id"], execution["id"], **size))
 
 
 @contextmanager
-def raw(client: Client, execution: Answer) -> Iterator[None]:
+def raw(client: Client, execution: JsonObject) -> Iterator[None]:
     """Every key goes to the program, and every change of size. Restored at the end."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
@@ -77,7 +77,7 @@ def raw(client: Client, execution: Answer) -> Iterator[None]:
         signal.signal(_DETACH_SIGNAL, signal.SIG_IGN)
 
 
-def in_terminal(client: Client, execution: Answer, printer: Printer) -> bool:
+def in_terminal(client: Client, execution: JsonObject, printer: Printer) -> bool:
     """Have the execution use this terminal to its end; True when it was left running."""
     try:
         with raw(client, execution):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sandboxd.client.calls import Answer, Client
+from sandboxd.client.calls import Client, JsonObject
 from sandboxd.errors import LimitTooLarge
 
 _FIELD = "timeout_seconds"
@@ -15,8 +15,11 @@ _LONG_SECONDS = 7 * 86400.0
 
 
 def start(
-    client: Client, ref: str | None, body: dict[str, Any], begin: Callable[[dict[str, Any]], Answer]
-) -> Answer:
+    client: Client,
+    ref: str | None,
+    body: dict[str, Any],
+    begin: Callable[[dict[str, Any]], JsonObject],
+) -> JsonObject:
     """Begin `body` with no timeout to speak of, unless one was given: there, or to the sandbox.
 
     ref: the sandbox; None = a new one for the call.

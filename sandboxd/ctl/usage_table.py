@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.samples import Sample
 from sandboxd.ctl.show import age, command_line
@@ -52,7 +52,7 @@ def running_rows(
     return [_RUNNING_COLUMNS, *(_running_row(sample, names) for sample in found)]
 
 
-def ended_rows(executions: list[Answer], names: Mapping[str, str]) -> list[tuple[str, ...]]:
+def ended_rows(executions: list[JsonObject], names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """The same for executions that ended, in their own order."""
     return [_ENDED_COLUMNS, *(_ended_row(execution, names) for execution in executions)]
 
@@ -90,7 +90,7 @@ def _running_row(sample: Sample, names: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _ended_row(execution: Answer, names: Mapping[str, str]) -> tuple[str, ...]:
+def _ended_row(execution: JsonObject, names: Mapping[str, str]) -> tuple[str, ...]:
     used = execution["usage"]
     return (
         names.get(execution["sandbox_id"], execution["sandbox_id"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl import draining, exits
 from sandboxd.ctl.connect import connect_or_start
@@ -38,19 +38,19 @@ def execute(arguments: argparse.Namespace) -> int:
     return exits.NOT_ALL_ENFORCED if unenforced(host) else 0
 
 
-def unenforced(host: Answer) -> list[str]:
+def unenforced(host: JsonObject) -> list[str]:
     """Names of the limits that nothing holds here."""
     return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
 
 
-def _remedy(host: Answer) -> str:
+def _remedy(host: JsonObject) -> str:
     """What would have the kernel hold limits here; the daemon knows where it runs."""
     lacks = host["isolation"]["levels"]["strict"]["lacks"]
     ways = [lack["remedy"] for lack in lacks if lack["what"].startswith(_KERNEL_LIMITS)]
     return printable(ways[0]) if ways else _NO_REMEDY
 
 
-def isolation(found: Answer) -> list[str]:
+def isolation(found: JsonObject) -> list[str]:
     """Levels and networks, what each lacks and how to get it."""
     lines = []
     for kind, default, title in (
@@ -70,11 +70,11 @@ def isolation(found: Answer) -> list[str]:
     return lines
 
 
-def _readiness(host: Answer) -> str:
+def _readiness(host: JsonObject) -> str:
     return draining.words(host) or ("ready" if host["ready"] else "not ready")
 
 
-def report(host: Answer) -> list[Part]:
+def report(host: JsonObject) -> list[Part]:
     """The whole of it."""
     cgroup, capacity = host["cgroup"], host["capacity"]
     lines: list[Part] = [

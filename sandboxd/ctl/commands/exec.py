@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.ctl import limits
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.follow import add_execution, execution_body, follow, starter
@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print(execution["id"])
         return 0
 
-    def begin(asked: dict[str, Any], wait: float) -> Answer:
+    def begin(asked: dict[str, Any], wait: float) -> JsonObject:
         return client.start_execution(arguments.sandbox, asked, wait_seconds=wait)
 
     with Interrupts() as interrupts:

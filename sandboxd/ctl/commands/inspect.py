@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_output_format
 from sandboxd.ctl.owners import user
@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_sandbox(sandbox: Answer) -> None:
+def _print_sandbox(sandbox: JsonObject) -> None:
     rows = [(name, str(sandbox[name])) for name in _SHOWN if sandbox[name] is not None]
     rows.append(("owner", user(sandbox["owner_uid"])))
     rows += [(f"env {key}", value) for key, value in sandbox["env"].items()]
@@ -50,7 +50,7 @@ def _print_sandbox(sandbox: Answer) -> None:
     _print(rows, [], sandbox)
 
 
-def _print_execution(execution: Answer) -> None:
+def _print_execution(execution: JsonObject) -> None:
     rows = [(name, str(execution[name])) for name in _TIMES if execution[name] is not None]
     rows += [("sandbox", execution["sandbox_id"]), ("id", execution["id"])]
     rows.append(("command", command_line(execution["argv"], width=1000)))
@@ -59,7 +59,7 @@ def _print_execution(execution: Answer) -> None:
     _print(rows, summary(execution), execution)
 
 
-def _print(rows: list[tuple[str, str]], lines: list[str], subject: Answer) -> None:
+def _print(rows: list[tuple[str, str]], lines: list[str], subject: JsonObject) -> None:
     parts: list[Part] = [[("FIELD", "VALUE"), *rows], "", *lines]
     if held := enforcement(subject["limits"], subject["enforcement"]):
         parts.append(held)

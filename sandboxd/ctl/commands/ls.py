@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.ctl import draining, limits
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.owners import LIVE, user
@@ -53,7 +53,7 @@ def _filters(arguments: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _row(sandbox: Answer) -> tuple[str, ...]:
+def _row(sandbox: JsonObject) -> tuple[str, ...]:
     held = sandbox["limits"]
     return (
         sandbox["id"],

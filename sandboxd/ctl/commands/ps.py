@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.calls import RUNNING, Client, JsonObject
 from sandboxd.ctl.connect import connect
 from sandboxd.ctl.limits import add_metadata, add_output_format
 from sandboxd.ctl.owners import LIVE
@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def rows(client: Client, executions: Iterable[Answer]) -> list[tuple[str, ...]]:
+def rows(client: Client, executions: Iterable[JsonObject]) -> list[tuple[str, ...]]:
     """One for each, with the names of those sandboxes that are there and have one."""
     found, names = list(executions), {}
     if found:
@@ -54,7 +54,7 @@ def rows(client: Client, executions: Iterable[Answer]) -> list[tuple[str, ...]]:
     return [_row(execution, names.get(execution["sandbox_id"])) for execution in found]
 
 
-def _row(execution: Answer, name: str | None) -> tuple[str, ...]:
+def _row(execution: JsonObject, name: str | None) -> tuple[str, ...]:
     wall = execution["usage"]["wall_seconds"]
     code, number = execution["exit_code"], execution["signal"]
     return (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.ctl import files, limits
 from sandboxd.ctl.connect import connect_or_start
 from sandboxd.ctl.follow import add_execution, execution_body, follow, starter
@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
         connect_or_start(arguments, interrupts, quiet=arguments.quiet) as client,
     ):
 
-        def begin(asked: dict[str, Any], wait: float) -> Answer:
+        def begin(asked: dict[str, Any], wait: float) -> JsonObject:
             return client.run(asked, wait_seconds=wait)
 
         return follow(client, starter(client, arguments, body, begin), arguments, interrupts)

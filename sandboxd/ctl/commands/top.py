@@ -13,7 +13,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl import draining, usage_table
 from sandboxd.ctl.columns import fit
@@ -69,7 +69,9 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def parts(samples: Samples, ended: list[Answer], order: str, height: int, width: int) -> list[Part]:
+def parts(
+    samples: Samples, ended: list[JsonObject], order: str, height: int, width: int
+) -> list[Part]:
     """The whole of the screen, of at most `height` lines: sandboxes and running executions share
     it, and those that ended last have what is left. What has no room in `width` is left out, the
     columns of least worth first."""

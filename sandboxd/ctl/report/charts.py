@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.core.quantity import format_bytes
 
 WIDTH, HEIGHT = 720.0, 170.0
@@ -139,7 +139,7 @@ def stacks(
     return chart
 
 
-def by_time(points: list[Answer], value: Callable[[Answer], Any]) -> dict[datetime, Any]:
+def by_time(points: list[JsonObject], value: Callable[[JsonObject], Any]) -> dict[datetime, Any]:
     """What `value` makes of each point."""
     return {datetime.fromisoformat(point["at"]): value(point) for point in points}
 

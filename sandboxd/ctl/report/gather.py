@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sandboxd.client.calls import RUNNING, Answer, Client
+from sandboxd.client.calls import RUNNING, Client, JsonObject
 from sandboxd.errors import NotFound
 
 POINTS = 180
@@ -43,11 +43,11 @@ class Report:
     until: datetime
     known_since: datetime
     interval_seconds: float
-    host: Answer
-    points: list[Answer]
-    owners: list[Answer]
-    by_cpu: list[Answer]
-    by_memory: list[Answer]
+    host: JsonObject
+    points: list[JsonObject]
+    owners: list[JsonObject]
+    by_cpu: list[JsonObject]
+    by_memory: list[JsonObject]
     sandboxes: list[Consumer]
     codes: Counter[str]
     records: int
@@ -105,9 +105,9 @@ def gather(client: Client, since: datetime, until: datetime) -> Report:
     )
 
 
-def _running(client: Client) -> Iterator[Answer]:
+def _running(client: Client) -> Iterator[JsonObject]:
     """What runs, with what it has used so far."""
-    used: dict[str, Answer] = {}
+    used: dict[str, JsonObject] = {}
     for execution in client.list_executions(status=",".join(RUNNING)):
         place, identity = execution["sandbox_id"], execution["id"]
         # Gone since it was listed, it is among those that ended.
@@ -148,12 +148,12 @@ def plain(report: Report) -> dict[str, Any]:
 class _Largest:
     """The TOP largest of many, without keeping the others."""
 
-    def __init__(self, size: Callable[[Answer], float | None]) -> None:
+    def __init__(self, size: Callable[[JsonObject], float | None]) -> None:
         self._size = size
-        self._heap: list[tuple[float, int, Answer]] = []
+        self._heap: list[tuple[float, int, JsonObject]] = []
         self._number = 0
 
-    def add(self, one: Answer) -> None:
+    def add(self, one: JsonObject) -> None:
         size = self._size(one)
         if not size:
             return
@@ -164,7 +164,7 @@ class _Largest:
         else:
             heapq.heappushpop(self._heap, entry)
 
-    def largest(self) -> list[Answer]:
+    def largest(self) -> list[JsonObject]:
         return [one for _, _, one in sorted(self._heap, key=lambda entry: entry[:2], reverse=True)]
 
 
@@ -181,7 +181,7 @@ class _Seen:
     records: int = 0
     running: int = 0
 
-    def add(self, execution: Answer) -> None:
+    def add(self, execution: JsonObject) -> None:
         """One that ended, at any time."""
         ended = execution["finished_at"]
         if ended is None or not self.since <= _time(ended) < self.until:
@@ -191,13 +191,13 @@ class _Seen:
             self.codes[execution["error_code"]] += 1
         self._count(execution)
 
-    def add_running(self, execution: Answer) -> None:
+    def add_running(self, execution: JsonObject) -> None:
         """One that runs; what it has used, it may have used before this time as well."""
         if _time(execution["created_at"]) < self.until:
             self.running += 1
             self._count(execution)
 
-    def _count(self, execution: Answer) -> None:
+    def _count(self, execution: JsonObject) -> None:
         self.by_cpu.add(execution)
         self.by_memory.add(execution)
         identity = execution["sandbox_id"]
@@ -209,8 +209,8 @@ class _Seen:
         consumer.memory_peak_bytes = max(consumer.memory_peak_bytes, peak)
 
 
-def _used(name: str) -> Callable[[Answer], float | None]:
-    def size(execution: Answer) -> float | None:
+def _used(name: str) -> Callable[[JsonObject], float | None]:
+    def size(execution: JsonObject) -> float | None:
         value: float | None = execution["usage"][name]
         return value
 
@@ -221,7 +221,7 @@ def _largest(consumers: Iterable[Consumer]) -> list[Consumer]:
     return heapq.nlargest(TOP, consumers, key=lambda one: (one.cpu_seconds, one.executions))
 
 
-def _sum(owners: list[Answer], name: str) -> Counter[str]:
+def _sum(owners: list[JsonObject], name: str) -> Counter[str]:
     total: Counter[str] = Counter()
     for owner in owners:
         total.update(owner[name])

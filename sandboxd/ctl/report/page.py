@@ -11,7 +11,7 @@ import os
 from datetime import datetime, timedelta
 from typing import Any
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.owners import user
 from sandboxd.ctl.report import charts
@@ -73,7 +73,7 @@ def _charts(report: Report) -> list[Chart]:
     points = report.points
 
     def rate(name: str) -> dict[datetime, Any]:
-        def each(point: Answer) -> float | None:
+        def each(point: JsonObject) -> float | None:
             return None if point[name] is None else point[name] / step
 
         return charts.by_time(points, each)

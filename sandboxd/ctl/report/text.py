@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sandboxd.client.calls import Answer
+from sandboxd.client.calls import JsonObject
 from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.owners import user
 from sandboxd.ctl.report.gather import TOP, Report
@@ -70,7 +70,7 @@ def _counts(title: str, counter: Counter[str]) -> list[Part]:
     return ["", rows]
 
 
-def _executions(columns: tuple[str, ...], found: list[Answer]) -> list[Part]:
+def _executions(columns: tuple[str, ...], found: list[JsonObject]) -> list[Part]:
     if not found:
         return []
     rows: list[Sequence[str]] = [("SANDBOX", *columns, "VERDICT", "COMMAND")]
@@ -82,7 +82,7 @@ def _executions(columns: tuple[str, ...], found: list[Answer]) -> list[Part]:
     return ["", rows]
 
 
-def _owner(one: Answer) -> str:
+def _owner(one: JsonObject) -> str:
     return "others" if one["owner_uid"] is None else user(one["owner_uid"])
 
 
