@@ -49,8 +49,8 @@ from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.launch.spawner import MAX_RUNTIME_PATH
 from sandboxd.osutil.libc import libc
+from sandboxd.records.history import DiskHistory
 from sandboxd.records.keys import DiskKeys
-from sandboxd.records.past import DiskPast
 from sandboxd.records.store import DiskStore
 from sandboxd.schemes.choose import Chosen, Wanted, choose
 from sandboxd.schemes.helpers import have_units
@@ -187,7 +187,7 @@ class _Daemon:
                 workspaces=directories,
                 uids=self._uids(instance_id),
                 store=DiskStore(self._state, clock),
-                past=DiskPast(self._state, kept=KEPT_INTERVALS),
+                history_store=DiskHistory(self._state, kept=KEPT_INTERVALS),
                 registry=Registry(
                     budget, task_budget, self._settings.caller_quota(), _terminal_budget()
                 ),

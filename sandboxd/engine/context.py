@@ -17,7 +17,7 @@ from sandboxd.engine.life import Life
 from sandboxd.engine.ports.host import Clock, Uids
 from sandboxd.engine.ports.launch import Launcher
 from sandboxd.engine.ports.scheme import Roots, Scheme
-from sandboxd.engine.ports.store import PastStore, Store
+from sandboxd.engine.ports.store import HistoryStore, Store
 from sandboxd.engine.ports.workspaces import Workspaces
 from sandboxd.engine.registry import Registry
 
@@ -94,7 +94,7 @@ class Context:
     workspaces: Workspaces
     uids: Uids
     store: Store
-    past: PastStore
+    history_store: HistoryStore
     registry: Registry
     tasks: Tasks
     life: Life

@@ -32,7 +32,7 @@ from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import FileUses
-from sandboxd.engine.history import Told
+from sandboxd.engine.history import HistorySnapshot
 from sandboxd.engine.life import Counters
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.ports.files import SandboxFiles
@@ -308,9 +308,9 @@ class Engine:
         """What happened lately; `owner_uid` says who may see it."""
         return self._context.life.events
 
-    async def history(self) -> Told:
+    async def history(self) -> HistorySnapshot:
         """What was used, ended and refused by the minute, until now."""
-        return (await self._looks.fresh()).told()
+        return (await self._looks.fresh()).snapshot()
 
     def note_refusal(self, uid: int, code: str) -> None:
         """An error was answered, and the history is to have it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandboxd.core.model import Caller, Execution, SandboxUsage, Usage
-from sandboxd.core.sums import GAINS, Counted, Interval, Past, Period, Sums
+from sandboxd.core.totals import GAINS, Counted, Interval, Period, SavedHistory, UsageTotals
 from sandboxd.engine.ports.host import Clock
 
 INTERVAL_SECONDS = 60.0
@@ -25,7 +25,7 @@ _Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HistorySnapshot:
     """The history at a moment. Nothing changes it any more, so that a thread may sum it up: a day
     of many owners takes seconds."""
 
@@ -40,19 +40,23 @@ class Told:
         """
         minutes = max(1.0, (until - since).total_seconds() / INTERVAL_SECONDS)
         width = INTERVAL_SECONDS * -(-minutes // points)
-        found: dict[int, Sums] = {}
-        by_owner: dict[int, Sums] = {}
+        found: dict[int, UsageTotals] = {}
+        by_owner: dict[int, UsageTotals] = {}
         for interval in self._intervals:
             last = interval.begun + timedelta(seconds=INTERVAL_SECONDS)
             if last <= since or interval.begun >= until or since >= until:
                 continue
             seen = [(u, s) for u, s in interval.by_owner.items() if caller.may_see(u)]
-            for uid, sums in seen:
-                by_owner.setdefault(uid, Sums()).add(sums, beside=False)
+            for uid, totals in seen:
+                by_owner.setdefault(uid, UsageTotals()).add(totals, beside=False)
             if seen:
                 place = max(0, int((interval.begun - since).total_seconds() // width))
-                found.setdefault(place, Sums()).add(_together(s for _, s in seen), beside=False)
-        dated = [(since + timedelta(seconds=n * width), sums) for n, sums in sorted(found.items())]
+                found.setdefault(place, UsageTotals()).add(
+                    _together(s for _, s in seen), beside=False
+                )
+        dated = [
+            (since + timedelta(seconds=n * width), totals) for n, totals in sorted(found.items())
+        ]
         return Period(since, until, self.known_since, width, dated, by_owner)
 
 
@@ -69,7 +73,7 @@ class History:
         self._unsaved: deque[Interval] = deque(maxlen=kept)
         # As it was when the last of those was over.
         self._counted_then: Counted = {}
-        # Of each running execution, what is in the sums already.
+        # Of each running execution, what is in the totals already.
         self._counted: dict[_Key, tuple[float, ...]] = {}
         self._running: dict[int, set[_Key]] = {}
 
@@ -79,20 +83,20 @@ class History:
         is_full = len(self._closed) == self._closed.maxlen
         return self._closed[0].begun if is_full else self._begun
 
-    def restore(self, past: Past) -> None:
+    def restore(self, past: SavedHistory) -> None:
         """What an earlier daemon saved, before this one saw anything."""
         self._begun = past.known_since
         self._closed.extend(past.intervals)
         self._counted = {key: tuple(values) for key, values in past.counted.items()}
 
-    def unsaved(self) -> Past | None:
+    def unsaved(self) -> SavedHistory | None:
         """What is over and was not `saved`; None where that is nothing."""
         self._now()
         if not self._unsaved:
             return None
-        return Past(self.known_since, list(self._unsaved), self._counted_then)
+        return SavedHistory(self.known_since, list(self._unsaved), self._counted_then)
 
-    def saved(self, past: Past) -> None:
+    def saved(self, past: SavedHistory) -> None:
         """It is on disk: of its intervals no more is said."""
         for interval in past.intervals:
             if self._unsaved and self._unsaved[0] is interval:
@@ -112,15 +116,15 @@ class History:
 
     def ended(self, owner_uid: int, execution: Execution) -> None:
         """An execution's end, with all that it used since the last look."""
-        sums = self._now().owner(owner_uid)
-        sums.ended[execution.outcome.status] += 1
+        totals = self._now().owner(owner_uid)
+        totals.ended[execution.outcome.status] += 1
         running = self._running.get(owner_uid, set())
         # At some time at least this much was used at once.
-        sums.saw(max(1, len(running)), execution.usage.memory_peak_bytes)
+        totals.saw(max(1, len(running)), execution.usage.memory_peak_bytes)
         running.discard(_key(execution))
         if not running:
             self._running.pop(owner_uid, None)
-        self._count(sums, execution, execution.usage)
+        self._count(totals, execution, execution.usage)
         self._counted.pop(_key(execution), None)
 
     def refused(self, uid: int, code: str) -> None:
@@ -145,14 +149,14 @@ class History:
             at_once = max(len(sizes), len(self._running[uid]))
             interval.owner(uid).saw(at_once, sum(told) if told else None)
 
-    def told(self) -> Told:
+    def snapshot(self) -> HistorySnapshot:
         """All of it as it is now."""
         self._now()
-        begun = {uid: _together([sums]) for uid, sums in self._open.by_owner.items()}
+        begun = {uid: _together([totals]) for uid, totals in self._open.by_owner.items()}
         intervals = [*self._closed, Interval(self._open.begun, begun)]
         now = self._clock.now()
         # A clock that was set back since has it in the future.
-        return Told(now, min(self.known_since, now), intervals)
+        return HistorySnapshot(now, min(self.known_since, now), intervals)
 
     def _forget_gone(self, running: set[_Key]) -> None:
         """Those that never got to a told end. Not at once: an end may be just about to be told."""
@@ -175,7 +179,7 @@ class History:
             self._counted_then = dict(self._counted)
         self._open = Interval(self._clock.now())
 
-    def _count(self, sums: Sums, execution: Execution, used: Usage | SandboxUsage) -> None:
+    def _count(self, totals: UsageTotals, execution: Execution, used: Usage | SandboxUsage) -> None:
         """Add what it used since it was counted last."""
         key = _key(execution)
         now = tuple(getattr(used, name) for name in GAINS)
@@ -184,7 +188,7 @@ class History:
             is_older = execution.created_at < self._begun
             before = tuple((value or 0) if is_older else 0 for value in now)
         for name, value, counted in zip(GAINS, now, before, strict=True):
-            sums.gain(name, None if value is None else value - counted)
+            totals.gain(name, None if value is None else value - counted)
         kept = zip(now, before, strict=True)
         self._counted[key] = tuple(max(value or 0, counted) for value, counted in kept)
 
@@ -193,8 +197,8 @@ def _key(execution: Execution) -> _Key:
     return (execution.sandbox_id, execution.id)
 
 
-def _together(parts: Iterable[Sums]) -> Sums:
-    whole = Sums()
+def _together(parts: Iterable[UsageTotals]) -> UsageTotals:
+    whole = UsageTotals()
     for part in parts:
         whole.add(part, beside=True)
     return whole

@@ -30,7 +30,7 @@ class Looks:
 
     async def restore(self) -> None:
         """Give the history what an earlier daemon saved."""
-        if (past := await self._context.past.load()) is not None:
+        if (past := await self._context.history_store.load()) is not None:
             self._context.life.history.restore(past)
 
     async def pass_once(self) -> None:
@@ -56,7 +56,7 @@ class Looks:
             if (past := history.unsaved()) is None:
                 return
             try:
-                await self._context.past.save(past)
+                await self._context.history_store.save(past)
             except SandboxdError as exc:
                 # It goes on in memory, and is saved with what comes.
                 if self._is_kept:

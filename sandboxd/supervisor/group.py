@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandboxd.supervisor.files import Walker
-from sandboxd.supervisor.memory import Sums
+from sandboxd.supervisor.memory import MemoryTotals
 from sandboxd.supervisor.process import (
     TICKS_PER_SECOND,
     Process,
@@ -127,7 +127,7 @@ class Group:
         process.close()
 
 
-def sums(groups: Iterable[Group], file_bytes: int, unseen_bytes: int | None = None) -> Sums:
+def sums(groups: Iterable[Group], file_bytes: int, unseen_bytes: int | None = None) -> MemoryTotals:
     """Bounds on what the groups use together. unseen_bytes: what all files in memory of the host
     grew by since the scan that found file_bytes; None: not all are found."""
     resident = anonymous = largest = faults = 0
@@ -138,10 +138,10 @@ def sums(groups: Iterable[Group], file_bytes: int, unseen_bytes: int | None = No
             faults += process.faults
             largest = max(largest, process.anonymous_bytes)
     without_files = None if unseen_bytes is None else anonymous + file_bytes + unseen_bytes
-    return Sums(resident, largest, file_bytes, faults, without_files_bytes=without_files)
+    return MemoryTotals(resident, largest, file_bytes, faults, without_files_bytes=without_files)
 
 
-def closer(seen: Sums, groups: Iterable[Group]) -> Sums:
+def closer(seen: MemoryTotals, groups: Iterable[Group]) -> MemoryTotals:
     """The same with a better lower bound: what the largest process alone has for certain."""
     processes = [p for one in groups for p in one.members.values()]
     largest = max(processes, key=lambda process: process.resident_bytes, default=None)

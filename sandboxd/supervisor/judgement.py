@@ -12,7 +12,7 @@ from sandboxd.supervisor import group
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.group import Group
 from sandboxd.supervisor.host import Abilities
-from sandboxd.supervisor.memory import MemoryGauge, Sums
+from sandboxd.supervisor.memory import MemoryGauge, MemoryTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def own_bytes(execution: Execution) -> int:
 
 
 def _measure(
-    gauge: MemoryGauge, groups: Sequence[Group], seen: Sums, view: View
+    gauge: MemoryGauge, groups: Sequence[Group], seen: MemoryTotals, view: View
 ) -> Generator[None, None, int]:
     if view.abilities.measures_exactly:
         try:

@@ -27,7 +27,7 @@ _SLICE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class MemoryTotals:
     """One look: resident sets, the largest process's anonymous part, files in memory, faults;
     the largest process's anonymous and shared memory, where somebody looked; all anonymous parts
     with all files in memory, where all of these are seen."""
@@ -78,7 +78,7 @@ class MemoryGauge:
 
     def is_over(
         self,
-        sums: Sums,
+        sums: MemoryTotals,
         measure: Callable[[], Generator[None, None, int]],
         clock: Callable[[], float],
         slice_seconds: float = _SLICE_SECONDS,
@@ -120,7 +120,7 @@ class MemoryGauge:
             duty = 1 if self._may_be_over else _DUTY
             self._resume_at = now + (work.seconds - before) * duty
 
-    def _is_stale(self, sums: Sums, now: float) -> bool:
+    def _is_stale(self, sums: MemoryTotals, now: float) -> bool:
         age = now - self._looked_at
         room = self._room()
         came = self._came(sums)
@@ -132,7 +132,7 @@ class MemoryGauge:
     def _room(self) -> int:
         return self.limit_bytes - (self._exact or 0)
 
-    def _came(self, sums: Sums) -> int:
+    def _came(self, sums: MemoryTotals) -> int:
         upper, faults = self._then
         return max(sums.upper_bytes - upper, (sums.faults - faults) * _PAGE_BYTES)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sandboxd.core.sums import OTHERS, Period, Sums
+from sandboxd.core.totals import OTHERS, Period, UsageTotals
 from sandboxd.wire.answers import Answer
 from sandboxd.wire.queries import moment, whole_number
 from sandboxd.wire.requests import Request
@@ -41,7 +41,7 @@ class HistoryQuery(Request):
         return max(min(since, until), until - _LONGEST), until
 
 
-class SumsAnswer(Answer):
+class UsageTotalsAnswer(Answer):
     """Null where nothing of it is known.
 
     executions: the most at once. memory_bytes: the most at any look, or of one execution. The
@@ -57,13 +57,13 @@ class SumsAnswer(Answer):
     refused: dict[str, int] = Field(description="errors answered, by code")
 
 
-class PointAnswer(SumsAnswer):
+class PointAnswer(UsageTotalsAnswer):
     """From `at` on, for `interval_seconds`."""
 
     at: datetime
 
 
-class OwnerAnswer(SumsAnswer):
+class OwnerAnswer(UsageTotalsAnswer):
     """`owner_uid` null: all those for whom there was no room."""
 
     owner_uid: int | None
@@ -87,21 +87,21 @@ class HistoryAnswer(Answer):
             until=period.until,
             known_since=period.known_since,
             interval_seconds=period.interval_seconds,
-            points=[PointAnswer(at=at, **_sums(sums)) for at, sums in period.points],
+            points=[PointAnswer(at=at, **_totals(totals)) for at, totals in period.points],
             owners=[
-                OwnerAnswer(owner_uid=None if uid == OTHERS else uid, **_sums(sums))
-                for uid, sums in sorted(period.by_owner.items())
+                OwnerAnswer(owner_uid=None if uid == OTHERS else uid, **_totals(totals))
+                for uid, totals in sorted(period.by_owner.items())
             ],
         )
 
 
-def _sums(sums: Sums) -> dict[str, Any]:
+def _totals(totals: UsageTotals) -> dict[str, Any]:
     return {
-        "executions": sums.executions,
-        "memory_bytes": sums.memory_bytes,
-        "cpu_seconds": sums.cpu_seconds,
-        "io_read_bytes": sums.io_read_bytes,
-        "io_written_bytes": sums.io_written_bytes,
-        "ended": dict(sums.ended),
-        "refused": dict(sums.refused),
+        "executions": totals.executions,
+        "memory_bytes": totals.memory_bytes,
+        "cpu_seconds": totals.cpu_seconds,
+        "io_read_bytes": totals.io_read_bytes,
+        "io_written_bytes": totals.io_written_bytes,
+        "ended": dict(totals.ended),
+        "refused": dict(totals.refused),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sandboxd.core.model import Execution, Sandbox
-from sandboxd.core.sums import Past
+from sandboxd.core.totals import SavedHistory
 
 
 class Store(Protocol):
@@ -34,14 +34,14 @@ class Store(Protocol):
         ...
 
 
-class PastStore(Protocol):
+class HistoryStore(Protocol):
     """The history on disk."""
 
-    async def load(self) -> Past | None:
+    async def load(self) -> SavedHistory | None:
         """What was saved; None where that is nothing or cannot be read, which is reported."""
         ...
 
-    async def save(self, past: Past) -> None:
+    async def save(self, past: SavedHistory) -> None:
         """Add its intervals, all of them or none; the oldest above the bound go. Raises
         HostDiskFull."""
         ...

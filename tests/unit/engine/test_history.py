@@ -17,10 +17,10 @@ from sandboxd.core.model import (
     SandboxUsage,
     Usage,
 )
-from sandboxd.core.sums import OTHERS, Past, Period
+from sandboxd.core.totals import OTHERS, Period, SavedHistory
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
-from sandboxd.engine.history import History, Told
+from sandboxd.engine.history import History, HistorySnapshot
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from tests.unit.fakes.engine import make_context, make_engine
@@ -36,8 +36,8 @@ def running(world: World, number: int = 0) -> Execution:
     return replace(an_execution(), id=f"{number:012}", created_at=world.now())
 
 
-def all_of(history: History | Told, caller: Caller, points: int = 240) -> Period:
-    told = history.told() if isinstance(history, History) else history
+def all_of(history: History | HistorySnapshot, caller: Caller, points: int = 240) -> Period:
+    told = history.snapshot() if isinstance(history, History) else history
     now = told.now
     return told.period(caller, now - HALF_A_DAY, now + timedelta(seconds=1), points)
 
@@ -113,14 +113,14 @@ def test_minutes_are_told_apart_and_put_together() -> None:
     assert [at.second for at, _ in period.points] == [period.since.second] * 4
     [(_, sums)] = all_of(history, ADMIN, 1).points
     assert (sums.memory_bytes, sums.cpu_seconds, sums.executions) == (41, 4.0, 2)
-    told = history.told()
+    told = history.snapshot()
     later = told.period(ADMIN, told.now - timedelta(seconds=90), told.now, 10)
     assert sum(sums.ended["EXITED"] for _, sums in later.points) == 2
     assert all_of(history, ME).by_owner.keys() == {1000}
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandboxd.core.sums.MAX_OWNERS", 3)
+    monkeypatch.setattr("sandboxd.core.totals.MAX_OWNERS", 3)
     monkeypatch.setattr(module, "_SPARE_COUNTS", 5)
     world = World()
     history = History(world, kept=4)
@@ -234,7 +234,7 @@ async def test_a_full_disk_is_told_once_and_nothing_is_lost(
     world.full = False
     history.refused(1000, "INTERNAL")
     await looks.close()
-    past = await context.past.load()
+    past = await context.history_store.load()
     assert past is not None
     assert sum(one.by_owner[1000].refused["INTERNAL"] for one in past.intervals) == 4
 
@@ -254,7 +254,7 @@ def test_a_daemon_that_never_looked_hands_on_what_was_counted() -> None:
     assert all_of(second, ME).by_owner[1000].cpu_seconds == 1.0
 
 
-def history_of(world: World, past: Past) -> History:
+def history_of(world: World, past: SavedHistory) -> History:
     """Of a daemon that went on from `past` and could not look before its end."""
     history = History(world)
     history.restore(past)
@@ -287,7 +287,7 @@ def test_what_was_told_stays_as_it_was() -> None:
     world = World()
     history = History(world)
     history.refused(1000, "INTERNAL")
-    told = history.told()
+    told = history.snapshot()
     history.refused(1000, "INTERNAL")
     history.refused(1001, "INTERNAL")
     found = told.period(ADMIN, told.now - HALF_A_DAY, told.now + timedelta(seconds=1), 1)

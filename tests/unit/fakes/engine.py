@@ -20,7 +20,7 @@ from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from tests.unit.fakes.schemes import FakeRoots, FakeScheme
 from tests.unit.fakes.shims import FakeLauncher
-from tests.unit.fakes.stores import FakePast, FakeStore, FakeUids, FakeWorkspaces
+from tests.unit.fakes.stores import FakeHistoryStore, FakeStore, FakeUids, FakeWorkspaces
 from tests.unit.fakes.world import World
 from tests.unit.values import LIMITS
 
@@ -65,7 +65,7 @@ def make_context(
         workspaces=FakeWorkspaces(world),
         uids=FakeUids(world),
         store=FakeStore(world),
-        past=FakePast(world),
+        history_store=FakeHistoryStore(world),
         registry=Registry(budget, tasks),
         tasks=Tasks(),
         life=Life(world),

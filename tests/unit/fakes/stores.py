@@ -11,8 +11,8 @@ from copy import copy
 from typing import cast
 
 from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Sandbox
-from sandboxd.core.sums import Past
 from sandboxd.core.times import OutputTimes
+from sandboxd.core.totals import SavedHistory
 from sandboxd.core.turns import Turn
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.ports.workspaces import DiskUse, Room
@@ -257,21 +257,21 @@ class FakeStore:
             raise HostDiskFull("cannot write a record: the disk is full")
 
 
-class FakePast:
-    """Fits ports.store.PastStore."""
+class FakeHistoryStore:
+    """Fits ports.store.HistoryStore."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.saved: list[Past] = []
+        self.saved: list[SavedHistory] = []
 
-    async def load(self) -> Past | None:
+    async def load(self) -> SavedHistory | None:
         if not self.saved:
             return None
         last = self.saved[-1]
         intervals = [interval for past in self.saved for interval in past.intervals]
-        return Past(last.known_since, intervals, last.counted)
+        return SavedHistory(last.known_since, intervals, last.counted)
 
-    async def save(self, past: Past) -> None:
+    async def save(self, past: SavedHistory) -> None:
         if self._world.full:
             raise HostDiskFull("cannot write the history: the disk is full")
         self.saved.append(past)

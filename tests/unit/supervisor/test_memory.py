@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sandboxd.supervisor.memory import MemoryGauge, Sums
+from sandboxd.supervisor.memory import MemoryGauge, MemoryTotals
 
 LIMIT = 1000
 
@@ -33,7 +33,7 @@ class Meter:
         return self.exact
 
     def is_over(self, resident: int, *, largest: int = 0, files: int = 0, faults: int = 0) -> bool:
-        sums = Sums(resident, largest, files, faults)
+        sums = MemoryTotals(resident, largest, files, faults)
         return self.gauge.is_over(sums, self.measure, lambda: self.now)
 
 
@@ -152,6 +152,6 @@ def test_a_long_look_again_stops_nobody_who_cannot_be_over() -> None:
 
 def test_anonymous_parts_and_all_files_can_be_few_enough() -> None:
     meter = Meter()
-    sums = Sums(5000, 300, 200, 0, without_files_bytes=LIMIT)
+    sums = MemoryTotals(5000, 300, 200, 0, without_files_bytes=LIMIT)
     assert not meter.gauge.is_over(sums, meter.measure, lambda: meter.now)
     assert (meter.looks, meter.gauge.used_bytes) == (0, LIMIT)

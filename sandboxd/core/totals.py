@@ -16,7 +16,7 @@ GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 
 
 @dataclass(slots=True)
-class Sums:
+class UsageTotals:
     """Of one owner and interval, or of many; None = nothing of it is known.
 
     memory_bytes, executions: the most at once, as far as seen. The others: of the whole interval.
@@ -41,7 +41,7 @@ class Sums:
         if memory_bytes is not None:
             self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
 
-    def add(self, other: Sums, *, beside: bool) -> None:
+    def add(self, other: UsageTotals, *, beside: bool) -> None:
         """beside: of the same time, so that what is used at once adds up."""
         for name in GAINS:
             self.gain(name, getattr(other, name))
@@ -60,13 +60,13 @@ class Interval:
     """`begun`: by the wall clock; by_owner: OTHERS are those for whom there was no room."""
 
     begun: datetime
-    by_owner: dict[int, Sums] = field(default_factory=dict)
+    by_owner: dict[int, UsageTotals] = field(default_factory=dict)
 
-    def owner(self, uid: int) -> Sums:
+    def owner(self, uid: int) -> UsageTotals:
         """The sums to add to."""
         if uid not in self.by_owner and len(self.by_owner) >= MAX_OWNERS:
             uid = OTHERS
-        return self.by_owner.setdefault(uid, Sums())
+        return self.by_owner.setdefault(uid, UsageTotals())
 
 
 # Sandbox and execution -> what of it is in the sums, in the order of GAINS.
@@ -74,7 +74,7 @@ Counted = Mapping[tuple[str, str], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SavedHistory:
     """Whole intervals, oldest first, and what was counted of each execution that then ran."""
 
     known_since: datetime
@@ -90,5 +90,5 @@ class Period:
     until: datetime
     known_since: datetime
     interval_seconds: float
-    points: list[tuple[datetime, Sums]]
-    by_owner: Mapping[int, Sums]
+    points: list[tuple[datetime, UsageTotals]]
+    by_owner: Mapping[int, UsageTotals]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history in <state-dir>/history.sqlite; fits ports.store.PastStore.
+"""The history in <state-dir>/history.sqlite; fits ports.store.HistoryStore.
 
 SQLite, since an interval and what was counted until its end have to be there both or not at all
 whatever kills the daemon, and since rows that go make room for new ones: the file stops growing.
@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sandboxd.core.sums import GAINS, Interval, Past, Sums
+from sandboxd.core.totals import GAINS, Interval, SavedHistory, UsageTotals
 from sandboxd.errors import host_lacks
 
 if TYPE_CHECKING:
@@ -40,22 +40,22 @@ CREATE TABLE counted (
 _BUSY_SECONDS = 5.0
 
 
-class DiskPast:
+class DiskHistory:
     """kept: the most intervals."""
 
     def __init__(self, state_directory: str, *, kept: int) -> None:
         self._path = os.path.join(state_directory, _FILE)
         self._kept = kept
 
-    async def load(self) -> Past | None:
+    async def load(self) -> SavedHistory | None:
         """What was saved; None where that is nothing or cannot be read."""
         return await asyncio.to_thread(self._load)
 
-    async def save(self, past: Past) -> None:
+    async def save(self, past: SavedHistory) -> None:
         """Add its intervals, all of them or none. Raises what `host_lacks` makes."""
         await asyncio.to_thread(self._save, past)
 
-    def _load(self) -> Past | None:
+    def _load(self) -> SavedHistory | None:
         import sqlite3
 
         if not os.path.exists(self._path):
@@ -79,7 +79,7 @@ class DiskPast:
         with suppress(OSError):
             os.rename(self._path, f"{self._path}.unreadable")
 
-    def _save(self, past: Past) -> None:
+    def _save(self, past: SavedHistory) -> None:
         import sqlite3
 
         try:
@@ -98,7 +98,7 @@ class DiskPast:
         except OSError as exc:
             raise host_lacks("cannot write the history", exc, self._path) from exc
 
-    def _write(self, database: sqlite3.Connection, past: Past) -> None:
+    def _write(self, database: sqlite3.Connection, past: SavedHistory) -> None:
         with _transaction(database):
             database.execute("DELETE FROM known")
             database.execute("INSERT INTO known VALUES (?)", [past.known_since.isoformat()])
@@ -154,7 +154,7 @@ def _prepare(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {_VERSION}")
 
 
-def _read(database: sqlite3.Connection) -> Past | None:
+def _read(database: sqlite3.Connection) -> SavedHistory | None:
     with _transaction(database):
         known = database.execute("SELECT since FROM known").fetchone()
         intervals = database.execute("SELECT begun, by_owner FROM intervals ORDER BY number")
@@ -168,24 +168,24 @@ def _read(database: sqlite3.Connection) -> Past | None:
     times = [datetime.fromisoformat(known[0]), *(interval.begun for interval in whole)]
     if any(time.tzinfo is None for time in times):
         raise ValueError("a time has no zone")
-    return Past(times[0], whole, counted)
+    return SavedHistory(times[0], whole, counted)
 
 
 def _dump(interval: Interval) -> str:
     names = (*GAINS, "memory_bytes", "executions")
     return json.dumps(
         {
-            uid: {name: getattr(sums, name) for name in names}
-            | {"ended": sums.ended, "refused": sums.refused}
-            for uid, sums in interval.by_owner.items()
+            uid: {name: getattr(totals, name) for name in names}
+            | {"ended": totals.ended, "refused": totals.refused}
+            for uid, totals in interval.by_owner.items()
         },
         separators=(",", ":"),
     )
 
 
-def _parse(text: str) -> dict[int, Sums]:
-    return {int(uid): _sums(**fields) for uid, fields in json.loads(text).items()}
+def _parse(text: str) -> dict[int, UsageTotals]:
+    return {int(uid): _totals(**fields) for uid, fields in json.loads(text).items()}
 
 
-def _sums(*, ended: dict[str, int], refused: dict[str, int], **amounts: Any) -> Sums:
-    return Sums(**amounts, ended=Counter(ended), refused=Counter(refused))
+def _totals(*, ended: dict[str, int], refused: dict[str, int], **amounts: Any) -> UsageTotals:
+    return UsageTotals(**amounts, ended=Counter(ended), refused=Counter(refused))

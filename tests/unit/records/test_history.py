@@ -11,22 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.core.sums import Interval, Past, Sums
+from sandboxd.core.totals import Interval, SavedHistory, UsageTotals
 from sandboxd.errors import HostStorageFailed
-from sandboxd.records.past import DiskPast
+from sandboxd.records.history import DiskHistory
 from tests.unit.values import NOW
 
 
 def interval(number: int) -> Interval:
-    sums = Sums(
+    sums = UsageTotals(
         cpu_seconds=1.5, memory_bytes=7, executions=2, ended=Counter(EXITED=number),
         refused=Counter(LIMIT_TOO_LARGE=1),
     )  # fmt: skip
-    return Interval(NOW + timedelta(minutes=number), {1000: sums, -1: Sums()})
+    return Interval(NOW + timedelta(minutes=number), {1000: sums, -1: UsageTotals()})
 
 
-def past(*numbers: int) -> Past:
-    return Past(NOW, [interval(n) for n in numbers], {("s" * 12, "e" * 12): (1.5, 0.0, 3.0)})
+def past(*numbers: int) -> SavedHistory:
+    return SavedHistory(
+        NOW, [interval(n) for n in numbers], {("s" * 12, "e" * 12): (1.5, 0.0, 3.0)}
+    )
 
 
 def file(tmp_path: Path) -> Path:
@@ -34,12 +36,12 @@ def file(tmp_path: Path) -> Path:
 
 
 async def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    store = DiskPast(str(tmp_path), kept=3)
+    store = DiskHistory(str(tmp_path), kept=3)
     assert await store.load() is None
     await store.save(past(1, 2))
-    await store.save(Past(NOW, [interval(3), interval(4)], {}))
-    found = await DiskPast(str(tmp_path), kept=3).load()
-    assert found == Past(NOW, [interval(2), interval(3), interval(4)], {})
+    await store.save(SavedHistory(NOW, [interval(3), interval(4)], {}))
+    found = await DiskHistory(str(tmp_path), kept=3).load()
+    assert found == SavedHistory(NOW, [interval(2), interval(3), interval(4)], {})
     await store.save(past(5))
     found = await store.load()
     assert found is not None
@@ -49,7 +51,7 @@ async def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 async def test_the_file_stops_growing(tmp_path: Path) -> None:
-    store = DiskPast(str(tmp_path), kept=50)
+    store = DiskHistory(str(tmp_path), kept=50)
     sizes = []
     for number in range(300):
         await store.save(past(number))
@@ -62,7 +64,7 @@ async def test_what_cannot_be_read_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
     file(tmp_path).write_bytes(text)
-    store = DiskPast(str(tmp_path), kept=3)
+    store = DiskHistory(str(tmp_path), kept=3)
     assert await store.load() is None
     assert "set aside" in caplog.text
     assert (tmp_path / "history.sqlite.unreadable").read_bytes() == text
@@ -70,7 +72,7 @@ async def test_what_cannot_be_read_is_set_aside(
     assert await store.load() == past_of(await store.load())
 
 
-def past_of(found: Past | None) -> Past:
+def past_of(found: SavedHistory | None) -> SavedHistory:
     assert found is not None
     assert found.intervals == [interval(1)]
     return found
@@ -85,7 +87,7 @@ def past_of(found: Past | None) -> Past:
      "ALTER TABLE intervals RENAME begun TO started"],
 )  # fmt: skip
 async def test_senseless_content_is_set_aside(tmp_path: Path, statement: str) -> None:
-    store = DiskPast(str(tmp_path), kept=3)
+    store = DiskHistory(str(tmp_path), kept=3)
     await store.save(past(1))
     with sqlite3.connect(file(tmp_path)) as database:
         database.execute(statement)
@@ -97,7 +99,7 @@ async def test_senseless_content_is_set_aside(tmp_path: Path, statement: str) ->
 async def test_a_newer_sandboxds_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = DiskPast(str(tmp_path), kept=3)
+    store = DiskHistory(str(tmp_path), kept=3)
     await store.save(past(1))
     with sqlite3.connect(file(tmp_path)) as database:
         database.execute("PRAGMA user_version = 9")
@@ -114,7 +116,7 @@ async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"")
     file(tmp_path).symlink_to(target)
-    store = DiskPast(str(tmp_path), kept=3)
+    store = DiskHistory(str(tmp_path), kept=3)
     assert await store.load() is None
     with pytest.raises(HostStorageFailed, match="history"):
         await store.save(past(1))
