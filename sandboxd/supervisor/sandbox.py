@@ -16,7 +16,6 @@ from sandboxd.supervisor import pace
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.group import Group
-from sandboxd.supervisor.hand import Hand
 from sandboxd.supervisor.host import Abilities
 from sandboxd.supervisor.judgement import View, is_over, oom_verdict, own_bytes
 from sandboxd.supervisor.memory import MemoryGauge
@@ -24,6 +23,7 @@ from sandboxd.supervisor.order import continue_children, stop_parents
 from sandboxd.supervisor.process import Process
 from sandboxd.supervisor.scan import Scan
 from sandboxd.supervisor.throttle import Gains, Throttle
+from sandboxd.supervisor.uid_signaller import UidSignaller
 
 _BEGIN_SECONDS = 1.0
 _QUIET_SECONDS = 1.0
@@ -37,7 +37,7 @@ class Sandbox:
         state: State,
         directory: StateDirectory,
         abilities: Abilities,
-        hand: Hand,
+        signaller: UidSignaller,
         *,
         shared_bytes: int,
     ) -> None:
@@ -54,7 +54,7 @@ class Sandbox:
         self._free_bytes = 0
         self._directory = directory
         self._abilities = abilities
-        self._hand = hand
+        self._signaller = signaller
         self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
         self._throttle = Throttle(state.caps, now, abilities.processors)
         # A predecessor may have left it stopped.
@@ -373,8 +373,8 @@ class Sandbox:
             self._marked = True
 
     def _signal_all(self, number: int) -> None:
-        if self.state.uid is not None and self._hand.reaches_uids:
-            self._hand.signal_uid(self.state.uid, number)
+        if self.state.uid is not None and self._signaller.reaches_uids:
+            self._signaller.signal_uid(self.state.uid, number)
             return
         for one in self._groups():
             one.signal(number)

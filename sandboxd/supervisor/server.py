@@ -23,12 +23,12 @@ from sandboxd.protocol.evidence import socket_path
 from sandboxd.protocol.supervision import PROTOCOL, StateDirectory
 from sandboxd.supervisor.doorbell import Doorbell
 from sandboxd.supervisor.files import memfd_device
-from sandboxd.supervisor.hand import Hand
 from sandboxd.supervisor.host import Abilities, prepare
-from sandboxd.supervisor.roll import Roll
+from sandboxd.supervisor.process_table import ProcessTable
 from sandboxd.supervisor.sandbox import Sandbox
 from sandboxd.supervisor.scan import Scanner
 from sandboxd.supervisor.singleton import become_the_one
+from sandboxd.supervisor.uid_signaller import UidSignaller
 
 _UPKEEP_SECONDS = 1.0
 _ORPHAN_SECONDS = 30.0
@@ -45,8 +45,8 @@ class Server:
         self._runtime = runtime_directory
         self._directory = StateDirectory(runtime_directory)
         self._stopping = False
-        self._roll = Roll()
-        self._hand = Hand()
+        self._processes = ProcessTable()
+        self._signaller = UidSignaller()
         self._times: dict[str, int] = {}
         self._not_followed: dict[str, str] = {}
         self._upkeep_at = 0.0
@@ -76,14 +76,14 @@ class Server:
         while not self._stopping:
             doorbell.wait(self._milliseconds())
             self._look()
-        for sandbox in self._roll.sandboxes.values():
+        for sandbox in self._processes.sandboxes.values():
             sandbox.leave()
         os.close(lock)
 
     # -- looks
 
     def _watched(self) -> list[Sandbox]:
-        return [s for s in self._roll.sandboxes.values() if s.is_watched]
+        return [s for s in self._processes.sandboxes.values() if s.is_watched]
 
     def _scanned(self) -> list[Sandbox]:
         return self._watched() if self._abilities.sees_shared else []
@@ -104,7 +104,7 @@ class Server:
                 sandbox.hurry(now, self._scanner.free_bytes)
         scan = self._scanner.due(self._scanned())
         if any(s.due <= now for s in self._watched()) or (scan is not None and scan <= now):
-            self._roll.take_in(now)
+            self._processes.take_in(now)
             self._scanner.take_turn(now, self._scanned())
         now = time.monotonic()
         due = sorted((s for s in self._watched() if s.due <= now), key=lambda one: one.due)
@@ -122,17 +122,17 @@ class Server:
             slice_seconds=self._slice_seconds,
         )
         for pid in gone:
-            self._roll.forget(pid, now)
+            self._processes.forget(pid, now)
         for execution in [e for e in sandbox.executions.values() if e.is_over]:
             del sandbox.executions[execution.entry.id]
-            self._roll.drop(execution, now)
+            self._processes.drop(execution, now)
 
     def _look_now(self, sandbox: Sandbox) -> None:
         """Somebody asks."""
         if sandbox.is_fresh:
             return
         now = time.monotonic()
-        self._roll.take_in(now)
+        self._processes.take_in(now)
         if self._abilities.sees_shared:
             self._scanner.scan_now(now, sandbox)
         self._look_at(sandbox)
@@ -148,7 +148,7 @@ class Server:
         for name in sorted(changed | gone | self._not_followed.keys()):
             self._load(name)
         self._times = times
-        if any(sandbox.is_watched for sandbox in self._roll.sandboxes.values()):
+        if any(sandbox.is_watched for sandbox in self._processes.sandboxes.values()):
             self._needed_at = now
         is_orphan = os.getppid() != self._parent
         if is_orphan and now - self._needed_at > _ORPHAN_SECONDS:
@@ -171,31 +171,31 @@ class Server:
         """Whether there is a file. Raises OSError and ValueError."""
         now = time.monotonic()
         state = self._directory.read(name)
-        sandbox = self._roll.sandboxes.get(name)
+        sandbox = self._processes.sandboxes.get(name)
         if state is None:
             if sandbox is not None:
-                self._roll.remove(sandbox, now)
+                self._processes.remove(sandbox, now)
         elif sandbox is None:
             made = Sandbox(
                 state,
                 self._directory,
                 self._abilities,
-                self._hand,
+                self._signaller,
                 shared_bytes=self._scanner.look(),
             )
             made.is_whole = not state.executions and not self._is_new
-            self._roll.add(made)
+            self._processes.add(made)
         else:
             for execution in sandbox.follow(state):
-                self._roll.drop(execution, now)
-            self._roll.index(sandbox)
+                self._processes.drop(execution, now)
+            self._processes.index(sandbox)
         return state is not None
 
     # -- orders
 
     def _obey(self, order: dict[str, Any]) -> dict[str, Any]:
         name = str(order.get("sandbox", ""))
-        sandbox = self._roll.sandboxes.get(name)
+        sandbox = self._processes.sandboxes.get(name)
         match order.get("op"):
             case "hello":
                 return {"ok": True, "protocol": PROTOCOL, "pid": os.getpid(),

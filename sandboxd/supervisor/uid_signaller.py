@@ -17,7 +17,7 @@ from contextlib import suppress
 _NOBODYS_UIDS = (0x7FFFFF42, 65533)
 
 
-class Hand:
+class UidSignaller:
     """Sends signals. `reaches_uids`: whether a whole uid can be had at once."""
 
     def __init__(self) -> None:

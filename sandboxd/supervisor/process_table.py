@@ -20,7 +20,7 @@ _PENDING_SECONDS = 2.0
 _GENERATIONS = 64
 
 
-class Roll:
+class ProcessTable:
     """Sandboxes by id and by uid, processes by number."""
 
     def __init__(self) -> None:
