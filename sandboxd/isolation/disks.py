@@ -16,7 +16,7 @@ import struct
 from collections.abc import Collection
 from contextlib import suppress
 
-from sandboxd.isolation import loop, shelf
+from sandboxd.isolation import loop, private_tmpfs
 from sandboxd.osutil import linux
 
 DIRECTORY = "disks"
@@ -51,7 +51,7 @@ def hold(root: str, name: str, *, image: str, size_bytes: int, gid: int) -> None
 
     gid: the group that may pass its top. Raises OSError and DiskFull.
     """
-    shelf.prepare(root, 0o711)
+    private_tmpfs.prepare(root, 0o711)
     directory = os.path.join(root, name)
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
@@ -90,7 +90,7 @@ def remove_others(root: str, kept: Collection[str]) -> None:
 def remove_all(root: str) -> None:
     """Unmount everything, the small file system included."""
     remove_others(root, ())
-    shelf.remove(root)
+    private_tmpfs.remove(root)
 
 
 def _make(image: str, size_bytes: int) -> None:

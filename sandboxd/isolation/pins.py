@@ -12,7 +12,7 @@ import errno
 import os
 from collections.abc import Collection
 
-from sandboxd.isolation import shelf
+from sandboxd.isolation import private_tmpfs
 from sandboxd.osutil import linux
 
 DIRECTORY = "pins"
@@ -37,7 +37,7 @@ def kinds(isolation: str, network: str) -> tuple[str, ...]:
 
 def prepare(root: str) -> None:
     """Make the private file system, unless it is there. Raises OSError."""
-    shelf.prepare(root, 0o700, private=True)
+    private_tmpfs.prepare(root, 0o700, private=True)
 
 
 def pin(namespace: str, directory: str, kind: str) -> None:
@@ -90,4 +90,4 @@ def remove_others(root: str, kept: Collection[str]) -> None:
 def remove_all(root: str) -> None:
     """Let go of everything, the private file system included."""
     remove_others(root, ())
-    shelf.remove(root)
+    private_tmpfs.remove(root)

@@ -10,7 +10,7 @@ import os
 import select
 from typing import Any, NoReturn
 
-from sandboxd.isolation import build, disks, ownership, pins, shelf
+from sandboxd.isolation import build, disks, ownership, pins, private_tmpfs
 from sandboxd.isolation.root import BadImage
 from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
@@ -89,7 +89,7 @@ def _obey(order: dict[str, Any]) -> dict[str, Any]:
             pins.remove_others(order["pins_root"], order["kept"])
         case "remove_unused":
             for root in order["roots"]:
-                shelf.remove_unused(root)
+                private_tmpfs.remove_unused(root)
         case "remove_all":
             pins.remove_all(order["pins_root"])
         case "hold_disk":
