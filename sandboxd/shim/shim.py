@@ -39,7 +39,7 @@ from sandboxd.shim.ending import Ending
 from sandboxd.shim.patience import patiently
 from sandboxd.shim.sampling import PeakSampler
 from sandboxd.shim.stdio import Stdio
-from sandboxd.shim.supervised import evidence_of
+from sandboxd.shim.supervisor_evidence import evidence_of
 from sandboxd.shim.tree import (
     Tree,
     children_cpu_seconds,
