@@ -29,7 +29,7 @@ from sandboxd.launch.supervisor import SupervisorClient
 from sandboxd.osutil.processes import process_start_time
 from sandboxd.protocol.supervision import Entry, State
 from sandboxd.schemes import common, supervised
-from sandboxd.schemes.supervised import Powers
+from sandboxd.schemes.supervised import SupervisorFeatures
 
 _log = logging.getLogger(__name__)
 _KILL_PASSES = 100
@@ -48,30 +48,30 @@ class RlimitScheme:
         self._address_space_bytes = address_space_bytes
         self._supervisor = supervisor
         self._states: dict[str, State] = {}
-        self._powers = Powers(is_supervised=False, has_own_uids=os.getuid() == 0)
+        self._features = SupervisorFeatures(is_supervised=False, has_own_uids=os.getuid() == 0)
 
     @property
     def holds_all_tasks(self) -> bool:
         """Each uid's are held, and so their sum if it is bounded before they run; without uids of
         their own nobody's are."""
-        return not self._powers.has_own_uids
+        return not self._features.has_own_uids
 
     @property
     def missing(self) -> tuple[str, ...]:
         """What the supervisor lacks on this host, in words."""
-        return self._powers.missing
+        return self._features.missing
 
     async def open(self) -> None:
         """Start the supervisor, or find out that there can be none."""
-        own = self._powers.has_own_uids
+        own = self._features.has_own_uids
         try:
             answer = await self._supervisor.open()
         except SandboxdError as exc:
             _log.error("Cannot supervise: %s", exc.message)
             missing = (f"supervisor: nothing holds a sum: {exc.message}",)
-            self._powers = replace(self._powers, missing=missing)
+            self._features = replace(self._features, missing=missing)
             return
-        self._powers = Powers.of_answer(answer, has_own_uids=own)
+        self._features = SupervisorFeatures.of_answer(answer, has_own_uids=own)
 
     def close(self) -> None:
         """The supervisor goes on."""
@@ -87,12 +87,12 @@ class RlimitScheme:
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         """Who holds each limit. A bound on each process alone does not hold the sum: `none`."""
-        return supervised.enforcement(self._powers)
+        return supervised.enforcement(self._features)
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
         """The common ones, and what stands behind the supervisor."""
         return supervised.rlimits(
-            self._powers, limits, address_space_bytes=self._address_space_bytes
+            self._features, limits, address_space_bytes=self._address_space_bytes
         )
 
     def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
@@ -102,8 +102,8 @@ class RlimitScheme:
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         """The uid is the place; the supervisor learns of it."""
         # The probe at start has none.
-        uid = (sandbox.uid or None) if self._powers.has_own_uids else None
-        caps = supervised.caps(self._powers, sandbox.limits)
+        uid = (sandbox.uid or None) if self._features.has_own_uids else None
+        caps = supervised.caps(self._features, sandbox.limits)
         await self._put(State(sandbox.id, uid, caps))
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
@@ -113,7 +113,7 @@ class RlimitScheme:
             evidence_directory=shim.evidence_directory,
             shim_pid=shim.pid,
             shim_start_time=process_start_time(shim.pid),
-            caps=supervised.own_caps(self._powers, execution, execution.limits),
+            caps=supervised.own_caps(self._features, execution, execution.limits),
         )
         state = self._states[sandbox.id]
         await self._put(replace(state, executions=(*state.executions, entry)))
@@ -136,7 +136,7 @@ class RlimitScheme:
             # The file says it, so the next supervisor knows.
             _log.warning("Cannot tell the supervisor of an end: %s", exc.message)
             return
-        if not left and self._powers.is_supervised:
+        if not left and self._features.is_supervised:
             # Refused when another execution was placed meanwhile.
             await self._supervisor.tell({"op": "sweep", "sandbox": sandbox.id})
 
@@ -148,9 +148,9 @@ class RlimitScheme:
     ) -> None:
         """The supervisor holds the new ones from its next look on; see `enforcement` for pids."""
         state = self._states[sandbox.id]
-        own = {e.id: supervised.own_caps(self._powers, e, changed) for e, changed in executions}
+        own = {e.id: supervised.own_caps(self._features, e, changed) for e, changed in executions}
         entries = tuple(replace(e, caps=own.get(e.id, e.caps)) for e in state.executions)
-        caps = supervised.caps(self._powers, limits)
+        caps = supervised.caps(self._features, limits)
         try:
             await self._put(replace(state, caps=caps, executions=entries))
         except BaseException:
@@ -176,19 +176,19 @@ class RlimitScheme:
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
         """As the supervisor would judge it."""
-        return self._supervisor.memory_now(sandbox.id) if self._powers.is_supervised else None
+        return self._supervisor.memory_now(sandbox.id) if self._features.is_supervised else None
 
     async def usage(self, sandbox: Sandbox) -> SandboxUsage:
         """As the supervisor counts it. What anonymous pages, files and swap are of it, it does not
         know."""
-        found = await self._supervisor.usage(sandbox.id) if self._powers.is_supervised else None
+        found = await self._supervisor.usage(sandbox.id) if self._features.is_supervised else None
         return SandboxUsage(of_running_only=True) if found is None else SandboxUsage(**found)
 
     async def execution_usages(
         self, sandbox: Sandbox, executions: Collection[Execution]
     ) -> Mapping[str, SandboxUsage]:
         """As the supervisor counts them, by one look at all."""
-        if not (executions and self._powers.is_supervised):
+        if not (executions and self._features.is_supervised):
             return {}
         found = await self._supervisor.execution_usages(sandbox.id)
         wanted = {execution.id for execution in executions}
@@ -196,13 +196,13 @@ class RlimitScheme:
 
     async def upkeep(self) -> None:
         """See that the supervisor lives, in case its keeper died as well."""
-        if self._powers.is_supervised and not await self._supervisor.tell({"op": "hello"}):
+        if self._features.is_supervised and not await self._supervisor.tell({"op": "hello"}):
             await self._supervisor.start()
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """SIGKILL every process of the sandbox's uid until none is left, within a bound."""
         await self._supervisor.tell({"op": "kill", "sandbox": sandbox.id})
-        if not self._powers.has_own_uids:
+        if not self._features.has_own_uids:
             return
         for _ in range(_KILL_PASSES):
             if await asyncio.to_thread(kill_processes, sandbox.uid) == 0:
@@ -215,7 +215,7 @@ class RlimitScheme:
 
     async def sweep(self, sandbox: Sandbox) -> None:
         """The supervisor refuses when an execution was placed meanwhile."""
-        if self._powers.is_supervised:
+        if self._features.is_supervised:
             await self._supervisor.tell({"op": "sweep", "sandbox": sandbox.id})
 
     async def clear_strays(self) -> Iterable[str]:
@@ -254,8 +254,8 @@ class RlimitScheme:
     async def _put(self, state: State) -> None:
         """Raises what `host_lacks` makes, and then nothing is changed; SupervisorUnreachable and
         NotSupervised: then the state is written, and the supervisor tries again by itself."""
-        if self._powers.is_supervised:
+        if self._features.is_supervised:
             self._supervisor.write(state)
         self._states[state.sandbox] = state
-        if self._powers.is_supervised:
+        if self._features.is_supervised:
             await self._supervisor.load(state.sandbox)

@@ -19,7 +19,7 @@ _IO_LIMITS = tuple(limit.name for limit in LIMITS if limit.unit is Unit.BYTES_PE
 
 
 @dataclass(frozen=True, slots=True)
-class Powers:
+class SupervisorFeatures:
     """What holds limits here. Without a supervisor nothing holds a sum."""
 
     is_supervised: bool
@@ -33,7 +33,7 @@ class Powers:
     missing: tuple[str, ...] = ()
 
     @classmethod
-    def of_answer(cls, answer: Mapping[str, Any], *, has_own_uids: bool) -> Powers:
+    def of_answer(cls, answer: Mapping[str, Any], *, has_own_uids: bool) -> SupervisorFeatures:
         """From a supervisor's own words."""
         return cls(
             is_supervised=True,
@@ -48,11 +48,11 @@ class Powers:
         )
 
 
-def enforcement(powers: Powers) -> Mapping[str, Enforcement]:
+def enforcement(features: SupervisorFeatures) -> Mapping[str, Enforcement]:
     """Who holds each limit, and how precisely."""
     held = dict(common.enforcement())
-    held["pids"] = _pids(powers)
-    if not powers.is_supervised:
+    held["pids"] = _pids(features)
+    if not features.is_supervised:
         nobody = EnforcedBy.NONE
         held["memory_bytes"] = Enforcement(
             nobody, "nothing holds the sum; RLIMIT_DATA bounds each process"
@@ -66,12 +66,12 @@ def enforcement(powers: Powers) -> Mapping[str, Enforcement]:
         return held
     by = EnforcedBy.SUPERVISOR
     held["memory_bytes"] = Enforcement(
-        by, _memory_detail(powers), "looked at 10-100 times a second"
+        by, _memory_detail(features), "looked at 10-100 times a second"
     )
     held["cpus"] = Enforcement(
-        by, "SIGSTOP and SIGCONT" + _late(powers), "within 5 % over 10 s; bursts of 0.1 s"
+        by, "SIGSTOP and SIGCONT" + _late(features), "within 5 % over 10 s; bursts of 0.1 s"
     )
-    if powers.reads_io:
+    if features.reads_io:
         detail = "advisory: SIGSTOP and SIGCONT by /proc/PID/io"
         for name in _IO_LIMITS:
             held[name] = Enforcement(by, detail, "within 30 % over 10 s, in bursts")
@@ -86,51 +86,51 @@ def enforcement(powers: Powers) -> Mapping[str, Enforcement]:
     return held
 
 
-def _memory_detail(powers: Powers) -> str:
-    if powers.measures_exactly:
+def _memory_detail(features: SupervisorFeatures) -> str:
+    if features.measures_exactly:
         text = "the sum of resident sets, of proportional sets near the limit"
     else:
         text = (
             "advisory: near the limit the sum of what each process has for certain of its own, "
             "without what a fork had when it was first seen: no CAP_SYS_PTRACE"
         )
-    if powers.sees_shared:
+    if features.sees_shared:
         text += ", with /dev/shm, memfds and System V segments"
-        if not powers.sees_mapped:
+        if not features.sees_mapped:
             text += ", mapped ones as far as they are resident or open"
     else:
         text += ", without /dev/shm and memfds: no CAP_SYS_PTRACE or CAP_SYS_ADMIN"
-    return text + _late(powers)
+    return text + _late(features)
 
 
-def _late(powers: Powers) -> str:
-    return "" if powers.scheduling == "real-time" else "; late on a busy host"
+def _late(features: SupervisorFeatures) -> str:
+    return "" if features.scheduling == "real-time" else "; late on a busy host"
 
 
-def _pids(powers: Powers) -> Enforcement:
-    if not powers.has_own_uids:
+def _pids(features: SupervisorFeatures) -> Enforcement:
+    if not features.has_own_uids:
         return Enforcement(
             EnforcedBy.NONE, "RLIMIT_NPROC would count all processes of the daemon's own uid"
         )
     detail = "RLIMIT_NPROC of the sandbox's own uid; an execution's own limit counts all of them"
-    if not powers.changes_rlimits:
+    if not features.changes_rlimits:
         detail += "; running processes keep theirs on a change: no CAP_SYS_RESOURCE"
     return Enforcement(EnforcedBy.KERNEL, detail)
 
 
 def rlimits(
-    powers: Powers, limits: Limits, *, address_space_bytes: int | None
+    features: SupervisorFeatures, limits: Limits, *, address_space_bytes: int | None
 ) -> Mapping[str, tuple[int, int]]:
     """The common ones, and the backstops on each process."""
     chosen = dict(common.rlimits(limits))
-    chosen["RLIMIT_DATA"] = _pair(data_bytes(powers, limits.memory_bytes))
+    chosen["RLIMIT_DATA"] = _pair(data_bytes(features, limits.memory_bytes))
     chosen["RLIMIT_AS"] = _pair(address_space_bytes)
-    if powers.has_own_uids:
+    if features.has_own_uids:
         chosen["RLIMIT_NPROC"] = (limits.pids, limits.pids)
     else:
         del chosen["RLIMIT_NPROC"]
     if limits.cpu_seconds is not None:
-        soft = math.ceil(limits.cpu_seconds) + int(powers.is_supervised)
+        soft = math.ceil(limits.cpu_seconds) + int(features.is_supervised)
         chosen["RLIMIT_CPU"] = (soft, soft + 1)
     return chosen
 
@@ -141,24 +141,24 @@ def _pair(size: int | None) -> tuple[int, int]:
     return chosen, chosen
 
 
-def data_bytes(powers: Powers, memory_bytes: int) -> int | None:
+def data_bytes(features: SupervisorFeatures, memory_bytes: int) -> int | None:
     """RLIMIT_DATA, None for none. It counts what may be written, not what is, and a program it
     refuses ends as it likes: a JVM whose heap grows has three to four times its resident set, one
     built with a sanitizer terabytes. So where a supervisor measures the sum there is none, and
     where the supervisor knows only a part of it there is room for the verdict."""
-    if not powers.is_supervised:
+    if not features.is_supervised:
         return memory_bytes
-    return None if powers.measures_exactly else memory_bytes * 4 + (1 << 30)
+    return None if features.measures_exactly else memory_bytes * 4 + (1 << 30)
 
 
-def caps(powers: Powers, limits: Limits) -> Caps:
+def caps(features: SupervisorFeatures, limits: Limits) -> Caps:
     """A sandbox's, for its supervisor."""
     held: dict[str, Any] = {name: getattr(limits, name) for name in _HELD}
-    return Caps(**held, data_bytes=data_bytes(powers, limits.memory_bytes))
+    return Caps(**held, data_bytes=data_bytes(features, limits.memory_bytes))
 
 
-def own_caps(powers: Powers, execution: Execution, limits: Limits) -> Caps:
+def own_caps(features: SupervisorFeatures, execution: Execution, limits: Limits) -> Caps:
     """An execution's: what it asked for itself, and what only executions have."""
     own = {name: getattr(limits, name) for name in _HELD if name in execution.own_limits}
-    data = data_bytes(powers, limits.memory_bytes)
+    data = data_bytes(features, limits.memory_bytes)
     return Caps(**own, cpu_seconds=limits.cpu_seconds, data_bytes=data)

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from sandboxd.schemes import supervised
-from sandboxd.schemes.supervised import Powers
+from sandboxd.schemes.supervised import SupervisorFeatures
 from tests.unit.values import LIMITS
 
-ABLE = Powers(is_supervised=True, has_own_uids=True, measures_exactly=True)
+ABLE = SupervisorFeatures(is_supervised=True, has_own_uids=True, measures_exactly=True)
 NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -25,14 +25,16 @@ def test_nothing_bounds_what_is_only_reserved_where_the_sum_is_measured() -> Non
 
 
 @pytest.mark.parametrize(
-    ("powers", "share"),
+    ("features", "share"),
     [
         (replace(ABLE, measures_exactly=False), 4),
-        (Powers(is_supervised=False, has_own_uids=True), 1),
+        (SupervisorFeatures(is_supervised=False, has_own_uids=True), 1),
     ],
 )
-def test_data_of_each_process_is_bounded_where_it_is_not(powers: Powers, share: int) -> None:
-    soft, hard = supervised.rlimits(powers, LIMITS, address_space_bytes=None)["RLIMIT_DATA"]
+def test_data_of_each_process_is_bounded_where_it_is_not(
+    features: SupervisorFeatures, share: int
+) -> None:
+    soft, hard = supervised.rlimits(features, LIMITS, address_space_bytes=None)["RLIMIT_DATA"]
     assert soft == hard == LIMITS.memory_bytes * share + (0 if share == 1 else 1 << 30)
 
 
