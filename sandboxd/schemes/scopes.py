@@ -21,7 +21,7 @@ from sandboxd.errors import (
     SandboxdError,
     SchemeError,
 )
-from sandboxd.schemes.places import Place, change, expected, quietly, verify
+from sandboxd.schemes.sandbox_slice import SandboxSlice, change, expected, quietly, verify
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager
 
@@ -43,14 +43,20 @@ class Scopes:
         self.wall_lacks: Collection[str] | None = None
 
     async def start(
-        self, place: Place, unit: str, limits: Limits, shim: Shim, *, description: str
+        self,
+        sandbox_slice: SandboxSlice,
+        unit: str,
+        limits: Limits,
+        shim: Shim,
+        *,
+        description: str,
     ) -> None:
         """Put a held shim into a new scope, its limits in force; on an error no scope is left.
 
         Raises SchemeError (and its kinds), BusUnavailable, OperationTimedOut.
         """
         try:
-            await self._start(place, unit, limits, shim, description)
+            await self._start(sandbox_slice, unit, limits, shim, description)
             # systemd starts a scope around a dead process as well, and never collects it.
             _check_alive(unit, shim)
             if not is_in(shim.pid, unit):
@@ -58,44 +64,48 @@ class Scopes:
                     f"cannot place {unit}: systemd reports it started, but the shim is not in it",
                     details={"unit": unit},
                 )
-            self._verify(place, unit, limits)
-            await self._verify_wall(place, unit)
+            self._verify(sandbox_slice, unit, limits)
+            await self._verify_wall(sandbox_slice, unit)
         except BaseException:
-            await quietly(partial(self._remove, place, unit), f"undo the start of {unit}")
+            await quietly(partial(self._remove, sandbox_slice, unit), f"undo the start of {unit}")
             raise
 
-    async def change(self, place: Place, unit: str, limits: Limits) -> None:
+    async def change(self, sandbox_slice: SandboxSlice, unit: str, limits: Limits) -> None:
         """Put new limits on a scope and read them back; one that ended meanwhile needs none."""
         tasks = _tasks(limits)
         changed = properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
-        directory = os.path.join(place.directory, unit)
+        directory = os.path.join(sandbox_slice.directory, unit)
         try:
             await change(self._manager, unit, directory, changed)
-            self._verify(place, unit, limits)
+            self._verify(sandbox_slice, unit, limits)
         except SandboxdError:
             if tree.exists(directory):
                 raise
 
-    def unknown(self, place: Place) -> list[str]:
+    def unknown(self, sandbox_slice: SandboxSlice) -> list[str]:
         """Scopes in a sandbox's slice, by their cgroups, that belong to no execution."""
-        return [u for u in tree.children(place.directory, ".scope") if u not in place.scopes]
+        return [
+            u
+            for u in tree.children(sandbox_slice.directory, ".scope")
+            if u not in sandbox_slice.scopes
+        ]
 
-    async def remove(self, place: Place, unit: str) -> None:
+    async def remove(self, sandbox_slice: SandboxSlice, unit: str) -> None:
         """Stop a scope with whatever is in it; returns when it is gone."""
-        await self._remove(place, unit)
+        await self._remove(sandbox_slice, unit)
 
-    async def collect(self, place: Place, unit: str) -> None:
+    async def collect(self, sandbox_slice: SandboxSlice, unit: str) -> None:
         """Return when a scope whose processes ended is gone, by force if it stays."""
-        directory = os.path.join(place.directory, unit)
+        directory = os.path.join(sandbox_slice.directory, unit)
         if not await tree.wait_gone(directory, timeout_seconds=_COLLECT_SECONDS):
-            await self._remove(place, unit)
+            await self._remove(sandbox_slice, unit)
 
     async def _start(
-        self, place: Place, unit: str, limits: Limits, shim: Shim, description: str
+        self, sandbox_slice: SandboxSlice, unit: str, limits: Limits, shim: Shim, description: str
     ) -> None:
         features = await self._manager.features()
         asked = properties.execution_scope(
-            limits, slice_name=place.unit, pid=shim.pid, tasks=_tasks(limits),
+            limits, slice_name=sandbox_slice.unit, pid=shim.pid, tasks=_tasks(limits),
             io_path=self.io_path, description=description, features=features,
         )  # fmt: skip
         fds = [shim.pidfd] if features.pidfds else []
@@ -110,19 +120,21 @@ class Scopes:
                     return
                 if attempt == _ATTEMPTS or is_dead(shim.pidfd):
                     raise
-                await self._remove(place, unit)
+                await self._remove(sandbox_slice, unit)
             else:
                 return
 
-    def _verify(self, place: Place, unit: str, limits: Limits) -> None:
+    def _verify(self, sandbox_slice: SandboxSlice, unit: str, limits: Limits) -> None:
         asked = expected(limits, tasks=_tasks(limits), io_path=self.io_path)
-        verify(unit, os.path.join(place.directory, unit), asked)
+        verify(unit, os.path.join(sandbox_slice.directory, unit), asked)
 
-    async def _verify_wall(self, place: Place, unit: str) -> None:
+    async def _verify_wall(self, sandbox_slice: SandboxSlice, unit: str) -> None:
         if self.wall_lacks is None:
             return
         deadline = time.monotonic() + _WALL_SECONDS
-        while left := [lack for lack in wall_lacks(place, unit) if lack not in self.wall_lacks]:
+        while left := [
+            lack for lack in wall_lacks(sandbox_slice, unit) if lack not in self.wall_lacks
+        ]:
             if time.monotonic() < deadline:
                 # A reload puts the programs in anew.
                 await asyncio.sleep(_WALL_PASS_SECONDS)
@@ -133,9 +145,9 @@ class Scopes:
                 details={"unit": unit, "lacks": left},
             )
 
-    async def _remove(self, place: Place, unit: str) -> None:
+    async def _remove(self, sandbox_slice: SandboxSlice, unit: str) -> None:
         await self._manager.stop_unit(unit)
-        directory = os.path.join(place.directory, unit)
+        directory = os.path.join(sandbox_slice.directory, unit)
         if not await tree.wait_gone(directory, timeout_seconds=_GONE_SECONDS):
             raise OperationTimedOut(
                 f"cannot remove {unit}: its cgroup is still there after {_GONE_SECONDS:g} seconds",
@@ -143,18 +155,18 @@ class Scopes:
             )
 
 
-def wall_lacks(place: Place, unit: str) -> list[str]:
+def wall_lacks(sandbox_slice: SandboxSlice, unit: str) -> list[str]:
     """What of a sandbox's wall is not there for one of its scopes, in words.
 
     systemd attaches a slice's address filter to the scopes in it, its device filter to the slice
     (systemd 257, bpf-firewall.c).
     """
-    scope = os.path.join(place.directory, unit)
+    scope = os.path.join(sandbox_slice.directory, unit)
     hooks = []
-    if place.wall.denied:
+    if sandbox_slice.wall.denied:
         hooks += [("address filter", scope, hook) for hook in (Hook.EGRESS, Hook.INGRESS)]
-    if place.wall.no_devices:
-        hooks.append(("device filter", place.directory, Hook.DEVICE))
+    if sandbox_slice.wall.no_devices:
+        hooks.append(("device filter", sandbox_slice.directory, Hook.DEVICE))
     lacks = []
     for name, directory, hook in hooks:
         found = programs.count(directory, hook)

@@ -27,7 +27,7 @@ from sandboxd.errors import (
     UnitExists,
     UnitMissing,
 )
-from sandboxd.schemes.places import Place, change, expected, quietly, verify
+from sandboxd.schemes.sandbox_slice import SandboxSlice, change, expected, quietly, verify
 from sandboxd.systemd import properties, units
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
@@ -50,7 +50,7 @@ class Slices:
         # An admin's own slices below the parent are none of our business.
         stem = re.escape(names.stem)
         self._form = re.compile(rf"{stem}-(probe|[0-9a-f]{{2}}(-[a-z2-7]{{12}})?)\.slice")
-        self._places: dict[str, Place] = {}
+        self._by_sandbox: dict[str, SandboxSlice] = {}
         self._bucket_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._buckets: defaultdict[str, set[str]] = defaultdict(set)
         self.root = ""
@@ -60,18 +60,18 @@ class Slices:
         """A slice's cgroup."""
         return os.path.join(self.root, units.slice_path(unit))
 
-    def place(self, sandbox_id: str) -> Place:
+    def get(self, sandbox_id: str) -> SandboxSlice:
         """Raises SandboxNotFound when this daemon holds no such slice."""
-        place = self._places.get(sandbox_id)
-        if place is None:
+        sandbox_slice = self._by_sandbox.get(sandbox_id)
+        if sandbox_slice is None:
             raise SandboxNotFound(f"cannot find a slice of sandbox {sandbox_id}")
-        return place
+        return sandbox_slice
 
     # -- the parent
 
-    def places(self) -> list[Place]:
+    def all(self) -> list[SandboxSlice]:
         """Of all sandboxes."""
-        return list(self._places.values())
+        return list(self._by_sandbox.values())
 
     async def open_parent(self) -> None:
         """Start it with its limits; where a package has its unit, or an earlier daemon left it, set
@@ -100,7 +100,7 @@ class Slices:
     async def start(self, sandbox_id: str, limits: Limits, wall: Wall) -> None:
         """Make a sandbox's slice with its limits in force; on an error nothing is left."""
         bucket = self._names.bucket_slice(sandbox_id)
-        place = self._new_place(sandbox_id, limits, wall)
+        sandbox_slice = self._new(sandbox_id, limits, wall)
         async with self._bucket_locks[bucket]:
             if not self._parent_is_right():
                 # Somebody stopped it: the bucket would bring it back, but without its limit.
@@ -108,90 +108,95 @@ class Slices:
             try:
                 await self._start_bucket(bucket)
                 self._buckets[bucket].add(sandbox_id)
-                place.tasks = place.tasks_wanted(limits)
+                sandbox_slice.tasks = sandbox_slice.tasks_wanted(limits)
                 about = units.describe(self._instance_id, f"sandbox {sandbox_id}")
                 await self._manager.start_transient(
-                    place.unit,
+                    sandbox_slice.unit,
                     [
                         *properties.sandbox_slice(
-                            limits, tasks=place.tasks, io_path=self.io_path, description=about
+                            limits,
+                            tasks=sandbox_slice.tasks,
+                            io_path=self.io_path,
+                            description=about,
                         ),
                         *wall.properties(),
                     ],
                 )
-                self.verify(place)
+                self.verify(sandbox_slice)
             except BaseException:
                 undo = partial(self._remove, sandbox_id, bucket)
-                await quietly(undo, f"undo the start of {place.unit}")
+                await quietly(undo, f"undo the start of {sandbox_slice.unit}")
                 raise
-            self._places[sandbox_id] = place
+            self._by_sandbox[sandbox_id] = sandbox_slice
 
     async def stop(self, sandbox_id: str) -> None:
         """Remove a sandbox's slice with whatever is in it; returns when it is gone."""
         bucket = self._names.bucket_slice(sandbox_id)
         async with self._bucket_locks[bucket]:
             await self._remove(sandbox_id, bucket)
-            self._places.pop(sandbox_id, None)
+            self._by_sandbox.pop(sandbox_id, None)
 
     async def kill(self, sandbox_id: str) -> None:
         """SIGKILL everything in the slice; one that is not there is fine."""
         with suppress(UnitMissing):
             await self._manager.kill_unit(self._names.sandbox_slice(sandbox_id))
 
-    def verify(self, place: Place) -> None:
+    def verify(self, sandbox_slice: SandboxSlice) -> None:
         """Raise LimitNotApplied unless the cgroup has the limits the place says."""
-        asked = expected(place.limits, tasks=place.tasks, io_path=self.io_path)
-        verify(place.unit, place.directory, asked)
+        asked = expected(sandbox_slice.limits, tasks=sandbox_slice.tasks, io_path=self.io_path)
+        verify(sandbox_slice.unit, sandbox_slice.directory, asked)
 
-    async def admit(self, place: Place, scope: str) -> None:
+    async def admit(self, sandbox_slice: SandboxSlice, scope: str) -> None:
         """Make room for one more shim."""
-        async with place.lock:
-            place.scopes.add(scope)
-            await self._set_tasks(place)
+        async with sandbox_slice.lock:
+            sandbox_slice.scopes.add(scope)
+            await self._set_tasks(sandbox_slice)
 
-    async def dismiss(self, place: Place, scope: str) -> None:
+    async def dismiss(self, sandbox_slice: SandboxSlice, scope: str) -> None:
         """Take the room for one shim back."""
-        async with place.lock:
-            place.scopes.discard(scope)
-            await self._set_tasks(place)
+        async with sandbox_slice.lock:
+            sandbox_slice.scopes.discard(scope)
+            await self._set_tasks(sandbox_slice)
 
-    async def set_limits(self, place: Place, limits: Limits) -> None:
+    async def set_limits(self, sandbox_slice: SandboxSlice, limits: Limits) -> None:
         """Change what the slice holds, and read it back. The caller holds `place.lock`."""
-        tasks = place.tasks_wanted(limits)
+        tasks = sandbox_slice.tasks_wanted(limits)
         changed = properties.limit_properties(limits, tasks=tasks, io_path=self.io_path)
-        await change(self._manager, place.unit, place.directory, changed)
-        place.limits, place.tasks = limits, tasks
-        self.verify(place)
+        await change(self._manager, sandbox_slice.unit, sandbox_slice.directory, changed)
+        sandbox_slice.limits, sandbox_slice.tasks = limits, tasks
+        self.verify(sandbox_slice)
 
     async def adopt(
         self, sandbox_id: str, limits: Limits, wall: Wall, scopes: Collection[str]
     ) -> bool:
         """Take over an earlier daemon's slice with those of its scopes that are among `scopes`;
         False when it is not there."""
-        place = self._new_place(sandbox_id, limits, wall)
+        sandbox_slice = self._new(sandbox_id, limits, wall)
         bucket = self._names.bucket_slice(sandbox_id)
         async with self._bucket_locks[bucket]:
-            status = await self._manager.status(place.unit)
+            status = await self._manager.status(sandbox_slice.unit)
             if not status.is_active or units.is_foreign(status.description, self._instance_id):
                 return False
-            place.scopes = set(tree.children(place.directory, ".scope")) & set(scopes)
-            place.tasks = place.tasks_wanted(limits)
+            sandbox_slice.scopes = set(tree.children(sandbox_slice.directory, ".scope")) & set(
+                scopes
+            )
+            sandbox_slice.tasks = sandbox_slice.tasks_wanted(limits)
             try:
-                self.verify(place)
+                self.verify(sandbox_slice)
             except LimitNotApplied:
                 # The earlier daemon ended between a change and its record, or a shim is a
                 # stray's and has no task of the slice's any more.
-                await self.set_limits(place, limits)
+                await self.set_limits(sandbox_slice, limits)
             self._buckets[bucket].add(sandbox_id)
-            self._places[sandbox_id] = place
+            self._by_sandbox[sandbox_id] = sandbox_slice
         return True
 
     async def is_missing(self, sandbox_id: str) -> bool:
         """Whether somebody else stopped a sandbox's slice."""
-        place = self._places.get(sandbox_id)
-        if place is None or tree.exists(place.directory):
+        sandbox_slice = self._by_sandbox.get(sandbox_id)
+        if sandbox_slice is None or tree.exists(sandbox_slice.directory):
             return False
-        return (await self._manager.status(place.unit)).is_gone
+        return (await self._manager.status(sandbox_slice.unit)).is_gone
 
     def unknown(self) -> list[str]:
         """Slices of ours, by their cgroups, that belong to no sandbox; those below first."""
@@ -243,9 +248,9 @@ class Slices:
             await self._stop(unit)
         return [unit]
 
-    def _new_place(self, sandbox_id: str, limits: Limits, wall: Wall) -> Place:
+    def _new(self, sandbox_id: str, limits: Limits, wall: Wall) -> SandboxSlice:
         unit = self._names.sandbox_slice(sandbox_id)
-        return Place(sandbox_id, unit, self.directory(unit), limits, wall)
+        return SandboxSlice(sandbox_id, unit, self.directory(unit), limits, wall)
 
     async def _start_bucket(self, bucket: str) -> None:
         if self._buckets.get(bucket):
@@ -271,13 +276,13 @@ class Slices:
                 details={"unit": unit},
             )
 
-    async def _set_tasks(self, place: Place) -> None:
-        tasks = place.tasks_wanted(place.limits)
-        if tasks != place.tasks:
+    async def _set_tasks(self, sandbox_slice: SandboxSlice) -> None:
+        tasks = sandbox_slice.tasks_wanted(sandbox_slice.limits)
+        if tasks != sandbox_slice.tasks:
             changed = [Property("TasksMax", "t", tasks)]
-            await change(self._manager, place.unit, place.directory, changed)
-            place.tasks = tasks
-            self.verify(place)
+            await change(self._manager, sandbox_slice.unit, sandbox_slice.directory, changed)
+            sandbox_slice.tasks = tasks
+            self.verify(sandbox_slice)
 
 
 def _sandbox_of(unit: str) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sandboxd.schemes.places import Place
+from sandboxd.schemes.sandbox_slice import SandboxSlice
 from sandboxd.schemes.scopes import Scopes
 from sandboxd.schemes.slices import Slices
 
@@ -18,21 +18,23 @@ class Strays:
 
     async def clear(self) -> list[str]:
         """Remove those that the call before this one found as well; their names."""
-        scopes = {unit: place for place, unit in self._find_scopes()}
+        scopes = {unit: sandbox_slice for sandbox_slice, unit in self._find_scopes()}
         slices = self._slices.unknown()
         seen, self._seen = self._seen, {*scopes, *slices}
         cleared = []
-        for unit, place in scopes.items():
+        for unit, sandbox_slice in scopes.items():
             # Looked at once more, since the removals before it took their time.
-            if unit in seen and unit not in place.scopes:
-                await self._scopes.remove(place, unit)
+            if unit in seen and unit not in sandbox_slice.scopes:
+                await self._scopes.remove(sandbox_slice, unit)
                 cleared.append(unit)
         for unit in slices:
             if unit in seen:
                 cleared += await self._slices.discard(unit)
         return cleared
 
-    def _find_scopes(self) -> list[tuple[Place, str]]:
+    def _find_scopes(self) -> list[tuple[SandboxSlice, str]]:
         return [
-            (place, unit) for place in self._slices.places() for unit in self._scopes.unknown(place)
+            (sandbox_slice, unit)
+            for sandbox_slice in self._slices.all()
+            for unit in self._scopes.unknown(sandbox_slice)
         ]

@@ -33,7 +33,7 @@ from sandboxd.core.names import UnitNames
 from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
 from sandboxd.schemes import common
-from sandboxd.schemes.places import Place, is_io, quietly
+from sandboxd.schemes.sandbox_slice import SandboxSlice, is_io, quietly
 from sandboxd.schemes.scopes import Scopes, wall_lacks
 from sandboxd.schemes.slices import Slices
 from sandboxd.schemes.strays import Strays
@@ -213,23 +213,23 @@ class SystemdScheme:
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
         """See Scheme."""
-        place = self._slices.place(sandbox.id)
+        sandbox_slice = self._slices.get(sandbox.id)
         unit = self.execution_unit(sandbox.id, execution.id)
         about = units.describe(self._instance_id, f"execution {execution.id} of {sandbox.id}")
         async with AsyncExitStack() as undo:
             undo.push_async_callback(
                 quietly,
-                partial(self._slices.dismiss, place, unit),
-                f"lower the tasks of {place.unit}",
+                partial(self._slices.dismiss, sandbox_slice, unit),
+                f"lower the tasks of {sandbox_slice.unit}",
             )
-            await self._slices.admit(place, unit)
-            await self._scopes.start(place, unit, execution.limits, shim, description=about)
+            await self._slices.admit(sandbox_slice, unit)
+            await self._scopes.start(sandbox_slice, unit, execution.limits, shim, description=about)
             undo.pop_all()
 
     def probe_wall(self, sandbox: Sandbox, execution: Execution) -> None:
         """Find out from a placed execution what walls lack here; from then on the rest is due."""
         unit = self.execution_unit(sandbox.id, execution.id)
-        self._scopes.wall_lacks = wall_lacks(self._slices.place(sandbox.id), unit)
+        self._scopes.wall_lacks = wall_lacks(self._slices.get(sandbox.id), unit)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -245,15 +245,15 @@ class SystemdScheme:
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         """See Scheme."""
-        place = self._slices.place(sandbox.id)
+        sandbox_slice = self._slices.get(sandbox.id)
         unit = self.execution_unit(sandbox.id, execution.id)
-        if unit not in place.scopes:
+        if unit not in sandbox_slice.scopes:
             # It was never placed, or the error that ended its start has cleared up after it.
             return
         # Its shim is gone: the next one takes its room, with no change of the slice between them.
-        place.scopes.discard(unit)
-        await self._scopes.collect(place, unit)
-        await self._slices.dismiss(place, unit)
+        sandbox_slice.scopes.discard(unit)
+        await self._scopes.collect(sandbox_slice, unit)
+        await self._slices.dismiss(sandbox_slice, unit)
 
     async def change_limits(
         self,
@@ -266,27 +266,29 @@ class SystemdScheme:
         At no moment has a scope more than its slice: the slice first gets the greater of old and
         new, then come the scopes, then the slice gets the new ones.
         """
-        place = self._slices.place(sandbox.id)
-        async with place.lock, AsyncExitStack() as undo:
-            old = place.limits
+        sandbox_slice = self._slices.get(sandbox.id)
+        async with sandbox_slice.lock, AsyncExitStack() as undo:
+            old = sandbox_slice.limits
             both = _greater(old, limits)
             if both != old:
-                self._will_restore_slice(undo, place, old)
-                await self._slices.set_limits(place, both)
+                self._will_restore_slice(undo, sandbox_slice, old)
+                await self._slices.set_limits(sandbox_slice, both)
             for execution, wanted in executions:
                 unit = self.execution_unit(sandbox.id, execution.id)
-                if unit in place.scopes and _held(wanted) != _held(execution.limits):
-                    back = partial(self._scopes.change, place, unit, execution.limits)
+                if unit in sandbox_slice.scopes and _held(wanted) != _held(execution.limits):
+                    back = partial(self._scopes.change, sandbox_slice, unit, execution.limits)
                     undo.push_async_callback(quietly, back, f"restore the limits of {unit}")
-                    await self._scopes.change(place, unit, wanted)
+                    await self._scopes.change(sandbox_slice, unit, wanted)
             if both != limits:
-                self._will_restore_slice(undo, place, old)
-                await self._slices.set_limits(place, limits)
+                self._will_restore_slice(undo, sandbox_slice, old)
+                await self._slices.set_limits(sandbox_slice, limits)
             undo.pop_all()
 
-    def _will_restore_slice(self, undo: AsyncExitStack, place: Place, old: Limits) -> None:
-        back = partial(self._slices.set_limits, place, old)
-        undo.push_async_callback(quietly, back, f"restore the limits of {place.unit}")
+    def _will_restore_slice(
+        self, undo: AsyncExitStack, sandbox_slice: SandboxSlice, old: Limits
+    ) -> None:
+        back = partial(self._slices.set_limits, sandbox_slice, old)
+        undo.push_async_callback(quietly, back, f"restore the limits of {sandbox_slice.unit}")
 
     def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
         """Hints, since nobody can read the limits of a cgroup inside: a root of its own has no
@@ -309,19 +311,19 @@ class SystemdScheme:
 
     async def usage(self, sandbox: Sandbox) -> SandboxUsage:
         """See Scheme. A shim for each execution is a task of its slice, and no program's."""
-        place = self._slices.place(sandbox.id)
-        return usage_of(place.directory, shims=len(place.scopes))
+        sandbox_slice = self._slices.get(sandbox.id)
+        return usage_of(sandbox_slice.directory, shims=len(sandbox_slice.scopes))
 
     async def execution_usages(
         self, sandbox: Sandbox, executions: Collection[Execution]
     ) -> Mapping[str, SandboxUsage]:
         """See Scheme. A scope's memory has its shim in it, about 1 MiB."""
-        place = self._slices.place(sandbox.id)
+        sandbox_slice = self._slices.get(sandbox.id)
         found = {}
         for execution in executions:
             unit = self.execution_unit(sandbox.id, execution.id)
-            directory = os.path.join(place.directory, unit)
-            if unit in place.scopes and tree.exists(directory):
+            directory = os.path.join(sandbox_slice.directory, unit)
+            if unit in sandbox_slice.scopes and tree.exists(directory):
                 found[execution.id] = usage_of(directory, shims=1)
         return found
 

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Place:
+class SandboxSlice:
     """A sandbox's slice as this daemon last set it."""
 
     sandbox_id: str
