@@ -35,8 +35,8 @@ from sandboxd.protocol.times import MAX_BYTES, SUFFIX
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.files import HomeFiles
+from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.own_disks import Mounts, OwnDisks
-from sandboxd.workspace.place import Place
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.spool_times import parsed
 from sandboxd.workspace.watch import DirectoryWatches
@@ -223,7 +223,7 @@ class Directories:
     ) -> HomeFiles:
         """Its files; `take` is asked before each write."""
         turn = Turn(caller_uid, sandbox.id)
-        place = Place(
+        context = HomeContext(
             home=self.home(sandbox.id),
             staging=self._staging(sandbox.id),
             uid=sandbox.uid,
@@ -233,15 +233,15 @@ class Directories:
             turn=turn,
             inside=self._paths_inside(sandbox, private_tmp),
         )
-        return HomeFiles(place)
+        return HomeFiles(context)
 
     def home(self, sandbox_id: str) -> str:
         """Path of the home."""
-        return os.path.join(self._place(sandbox_id), "home")
+        return os.path.join(self._directory(sandbox_id), "home")
 
     def tmp(self, sandbox_id: str) -> str:
         """Path of the directory seen as /tmp."""
-        return os.path.join(self._place(sandbox_id), "tmp")
+        return os.path.join(self._directory(sandbox_id), "tmp")
 
     def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Its own files of /etc: path inside -> file."""
@@ -338,9 +338,9 @@ class Directories:
         return {os.fsencode(path): directory for path, directory in inside.items()}
 
     def _staging(self, sandbox_id: str) -> str:
-        return os.path.join(self._place(sandbox_id), "staging")
+        return os.path.join(self._directory(sandbox_id), "staging")
 
-    def _place(self, sandbox_id: str) -> str:
+    def _directory(self, sandbox_id: str) -> str:
         if self._own_disks is not None and self._own_disks.has(sandbox_id):
             return self._own_disks.directory(sandbox_id)
         return self._path(sandbox_id)

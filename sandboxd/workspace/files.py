@@ -16,8 +16,8 @@ from sandboxd.core.entries import Entry, Listing
 from sandboxd.core.names import new_id
 from sandboxd.workspace import beneath, listing
 from sandboxd.workspace.beneath import WITH_PARENTS, named, opened, opened_home, opened_parent
+from sandboxd.workspace.home_context import HomeContext, Spot
 from sandboxd.workspace.pack import Packer
-from sandboxd.workspace.place import Place, Spot
 from sandboxd.workspace.transfer import Reader, Writer
 from sandboxd.workspace.unpack import Unpacker
 
@@ -27,16 +27,16 @@ _DIRECTORY_BYTES = 4096
 class HomeFiles:
     """One sandbox's. Blocking work is done in its place's workers, as the sandbox's uid."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, context: HomeContext) -> None:
+        self._context = context
 
     async def stat(self, path: bytes) -> Entry:
         """See SandboxFiles."""
-        return await self._place.run(self._stat, self._place.locate(path))
+        return await self._context.run(self._stat, self._context.locate(path))
 
     async def open_reader(self, path: bytes) -> Reader:
         """See SandboxFiles."""
-        reader = Reader(self._place, self._place.locate(path))
+        reader = Reader(self._context, self._context.locate(path))
         async with _undone(reader.close):
             await reader.open()
         return reader
@@ -45,7 +45,7 @@ class HomeFiles:
         self, path: bytes, *, mode: int | None, parents: bool, mtime: int | None = None
     ) -> Writer:
         """See SandboxFiles."""
-        writer = Writer(self._place, self._named(path), mode, mtime)
+        writer = Writer(self._context, self._named(path), mode, mtime)
         async with _undone(writer.discard):
             await writer.open(parents=parents)
         return writer
@@ -53,40 +53,40 @@ class HomeFiles:
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
         """See SandboxFiles."""
         spot = self._named(path)
-        await self._place.take(_DIRECTORY_BYTES)
-        await self._place.run(self._make_directory, spot, mode, parents)
+        await self._context.take(_DIRECTORY_BYTES)
+        await self._context.run(self._make_directory, spot, mode, parents)
 
     async def rename(self, path: bytes, to: bytes) -> None:
         """See SandboxFiles."""
-        await self._place.run(self._rename, self._named(path), self._named(to))
+        await self._context.run(self._rename, self._named(path), self._named(to))
 
     async def remove(self, path: bytes) -> None:
         """See SandboxFiles."""
-        moved = await self._place.run(self._take_away, self._named(path))
+        moved = await self._context.run(self._take_away, self._named(path))
         if moved is not None:
-            await self._place.remove(moved)
+            await self._context.remove(moved)
 
     async def list(self, path: bytes, *, depth: int, limit: int) -> Listing:
         """See SandboxFiles."""
-        steps = listing.entries_below(self._place.locate(path), depth, limit)
-        return await self._place.run_steps(steps)
+        steps = listing.entries_below(self._context.locate(path), depth, limit)
+        return await self._context.run_steps(steps)
 
     async def open_archive_reader(self, path: bytes) -> Packer:
         """See SandboxFiles."""
-        packer = Packer(self._place, self._place.locate(path))
+        packer = Packer(self._context, self._context.locate(path))
         async with _undone(packer.close):
             await packer.open()
         return packer
 
     async def open_archive_writer(self, path: bytes) -> Unpacker:
         """See SandboxFiles."""
-        unpacker = Unpacker(self._place, self._place.locate(path))
+        unpacker = Unpacker(self._context, self._context.locate(path))
         async with _undone(unpacker.close):
             await unpacker.open()
         return unpacker
 
     def _named(self, path: bytes) -> Spot:
-        spot = self._place.locate(path)
+        spot = self._context.locate(path)
         spot.check_has_name()
         return spot
 
@@ -138,7 +138,7 @@ class HomeFiles:
                 # Moving a directory writes its `..`, for which its own mode counts.
                 with opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
                     os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)
-            moved = os.path.join(self._place.staging, new_id())
+            moved = os.path.join(self._context.staging, new_id())
             os.rename(name, moved, src_dir_fd=parent)
             # What was a directory when it was looked at may have been swapped since.
             if stat.S_ISDIR(os.lstat(moved).st_mode):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sandboxd.core.entries import MAX_DEPTH, MAX_LISTED_BYTES, Entry, EntryKind, Listing, join
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
-from sandboxd.workspace.place import Spot
+from sandboxd.workspace.home_context import Spot
 
 # What a tree that changes while it is read may answer for a name that was just there.
 VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ESTALE)

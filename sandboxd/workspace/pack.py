@@ -19,8 +19,8 @@ from sandboxd.engine.ports.files import MAX_READER_BYTES
 from sandboxd.errors import FileConflict, SandboxdError
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
+from sandboxd.workspace.home_context import HomeContext, Spot
 from sandboxd.workspace.listing import VANISHED
-from sandboxd.workspace.place import Place, Spot
 from sandboxd.workspace.transfer import PERMISSIONS
 
 _PIECE_BYTES = 256 << 10
@@ -35,8 +35,8 @@ _Blocks = Generator[bytes, None, None]
 class Packer:
     """`open`, `read` until it gives nothing more; `close` in any case."""
 
-    def __init__(self, place: Place, spot: Spot) -> None:
-        self._place = place
+    def __init__(self, context: HomeContext, spot: Spot) -> None:
+        self._context = context
         self._spot = spot
         self._blocks: _Blocks | None = None
         self._has_ended = False
@@ -50,19 +50,19 @@ class Packer:
 
     async def open(self) -> None:
         """Check that there is something to pack, and read the first of it."""
-        await self._place.run(self._open)
+        await self._context.run(self._open)
 
     async def read(self) -> bytes:
         """See ArchiveReader."""
         piece = b""
         while not piece and not self._has_ended:
-            piece = await self._place.run(self._read)
+            piece = await self._context.run(self._read)
         return piece
 
     async def close(self) -> None:
         """See ArchiveReader."""
         if self._blocks is not None:
-            await self._place.run(self._blocks.close)
+            await self._context.run(self._blocks.close)
 
     # -- in a worker's thread
 
@@ -93,7 +93,7 @@ class Packer:
                     yield b""
                     yield from self._tree(top)
             else:
-                fd = beneath.open_regular(home, spot.path, self._place.uid)
+                fd = beneath.open_regular(home, spot.path, self._context.uid)
                 with closing_fd(fd):
                     yield b""
                     yield from _file(fd, spot.path.rpartition(b"/")[2])
@@ -128,7 +128,7 @@ class Packer:
             kind = EntryKind.of_mode(found.st_mode)
             if kind is EntryKind.FILE:
                 with closing_fd(
-                    beneath.open_regular(directory, name, self._place.uid, follow=False)
+                    beneath.open_regular(directory, name, self._context.uid, follow=False)
                 ) as fd:
                     yield from _file(fd, path)
             elif kind is EntryKind.SYMLINK:

@@ -14,7 +14,7 @@ from sandboxd.core.names import new_id
 from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import WITH_PARENTS, named, opened_home, opened_parent
-from sandboxd.workspace.place import Place, Spot
+from sandboxd.workspace.home_context import HomeContext, Spot
 
 DEFAULT_MODE = 0o644
 PERMISSIONS = 0o777
@@ -26,29 +26,29 @@ class Reader:
 
     entry: Entry
 
-    def __init__(self, place: Place, spot: Spot) -> None:
-        self._place = place
+    def __init__(self, context: HomeContext, spot: Spot) -> None:
+        self._context = context
         self._spot = spot
         self._fd = -1
 
     async def open(self) -> None:
         """Open it."""
-        await self._place.run(self._open)
+        await self._context.run(self._open)
 
     async def read(self, offset: int, size: int) -> bytes:
         """See FileReader."""
-        return await self._place.run(os.pread, self._fd, size, offset)
+        return await self._context.run(os.pread, self._fd, size, offset)
 
     async def close(self) -> None:
         """The last descriptor of a removed file frees its blocks: not in the loop."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            await self._place.run(os.close, fd)
+            await self._context.run(os.close, fd)
 
     def _open(self) -> None:
         spot = self._spot
         with named("read", spot.asked), opened_home(spot.top) as home:
-            self._fd = beneath.open_regular(home, spot.path, self._place.uid)
+            self._fd = beneath.open_regular(home, spot.path, self._context.uid)
             self.entry = Entry.of(spot.asked, os.fstat(self._fd))
 
 
@@ -56,33 +56,33 @@ class Writer:
     """A file in staging; fits ports.files.FileWriter."""
 
     def __init__(
-        self, place: Place, spot: Spot, mode: int | None, mtime: int | None = None
+        self, context: HomeContext, spot: Spot, mode: int | None, mtime: int | None = None
     ) -> None:
-        self._place = place
+        self._context = context
         self._spot = spot
         self._mode = mode
         self._mtime = mtime
-        self._temporary = os.path.join(place.staging, new_id())
+        self._temporary = os.path.join(context.staging, new_id())
         self._fd = -1
 
     async def open(self, *, parents: bool) -> None:
         """Make it, once the path is known to be one for a file."""
-        await self._place.take(0)
-        await self._place.run(self._open, parents)
+        await self._context.take(0)
+        await self._context.run(self._open, parents)
 
     async def write(self, data: bytes) -> None:
         """See FileWriter."""
-        await self._place.take(len(data))
-        await self._place.run(self._write, data)
+        await self._context.take(len(data))
+        await self._context.run(self._write, data)
 
     async def commit(self) -> bool:
         """See FileWriter."""
-        return await self._place.run(self._commit)
+        return await self._context.run(self._commit)
 
     async def discard(self) -> None:
         """See FileWriter."""
         if self._fd >= 0:
-            await self._place.run(self._discard)
+            await self._context.run(self._discard)
 
     def _open(self, parents: bool) -> None:
         spot = self._spot

@@ -22,7 +22,7 @@ from sandboxd.errors import InvalidRequest, SandboxdError
 from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
-from sandboxd.workspace.place import Place, Spot
+from sandboxd.workspace.home_context import HomeContext, Spot
 from sandboxd.workspace.tar_stream import TarStream
 from sandboxd.workspace.transfer import PERMISSIONS
 
@@ -35,11 +35,11 @@ _KEPT_BYTES = 200
 class Unpacker:
     """`open`, `write` as often as need be, `finish`; `close` in any case."""
 
-    def __init__(self, place: Place, spot: Spot) -> None:
-        self._place = place
+    def __init__(self, context: HomeContext, spot: Spot) -> None:
+        self._context = context
         self._spot = spot
         self._stream = TarStream()
-        self._temporary = os.path.join(place.staging, new_id())
+        self._temporary = os.path.join(context.staging, new_id())
         self._file: tuple[int, bytes, tarfile.TarInfo] | None = None
         # Mode and time of each directory that was a member.
         self._directories: dict[bytes, tuple[int, int]] = {}
@@ -53,11 +53,11 @@ class Unpacker:
 
     async def open(self) -> None:
         """Check that there is a directory to unpack into."""
-        await self._place.run(self._check)
+        await self._context.run(self._check)
 
     async def write(self, data: bytes) -> None:
         """See ArchiveWriter."""
-        await self._place.take(len(data))
+        await self._context.take(len(data))
         await self._counting_what_stays(self._feed(data))
 
     async def finish(self) -> None:
@@ -66,12 +66,12 @@ class Unpacker:
 
     async def close(self) -> None:
         """See ArchiveWriter."""
-        await self._place.run(self._close)
+        await self._context.run(self._close)
 
     async def _counting_what_stays(self, steps: Generator[None, None, None]) -> None:
         """Do so, and have an error say how many members were unpacked before it."""
         try:
-            await self._place.run_steps(steps)
+            await self._context.run_steps(steps)
         except SandboxdError as exc:
             exc.details["members_unpacked"] = self._unpacked
             exc.hint = exc.hint or f"{self._unpacked} members before it are unpacked, and stay"
@@ -170,8 +170,8 @@ class Unpacker:
 
     def _link(self, home: int, path: bytes) -> None:
         with opened(home, path, os.O_PATH) as name:
-            beneath.check_own_regular(os.fstat(name), path, self._place.uid)
-            staging = os.open(self._place.staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            beneath.check_own_regular(os.fstat(name), path, self._context.uid)
+            staging = os.open(self._context.staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 # With a directory's descriptor it is linkat(2), which can follow the link in /proc.
                 target = os.path.basename(self._temporary)

@@ -18,7 +18,7 @@ from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import HostDiskFull, LimitBelowUsage
 from sandboxd.workspace.files import HomeFiles
-from sandboxd.workspace.place import Place
+from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.removal import remove_tree
 from tests.unit.fakes.world import Record, World
 
@@ -130,7 +130,7 @@ class FakeWorkspaces:
         turn = Turn(caller_uid, sandbox.id)
         inside = {b"/tmp": tmp, os.fsencode(home): home}
         uid = os.getuid()
-        return HomeFiles(Place(home, staging, uid, disk.workers, _remove, take, turn, inside))
+        return HomeFiles(HomeContext(home, staging, uid, disk.workers, _remove, take, turn, inside))
 
     def home(self, sandbox_id: str) -> str:
         return self._directories(sandbox_id)[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandboxd.core.turns import Turn
 from sandboxd.workspace.files import HomeFiles
-from sandboxd.workspace.place import Place
+from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.workers import Workers
 
@@ -34,7 +34,9 @@ async def files_in(top: Path) -> AsyncIterator[HomeFiles]:
     os.mkdir(staging)
     workers = Workers("files", threads=1)
     try:
-        yield HomeFiles(Place(home, staging, os.getuid(), workers, _remove, _take, Turn(0, "a")))
+        yield HomeFiles(
+            HomeContext(home, staging, os.getuid(), workers, _remove, _take, Turn(0, "a"))
+        )
     finally:
         workers.close()
 

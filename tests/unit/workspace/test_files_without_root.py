@@ -17,7 +17,7 @@ import pytest
 from sandboxd.core.turns import Turn
 from sandboxd.errors import AccessDenied, FileConflict
 from sandboxd.workspace.files import HomeFiles
-from sandboxd.workspace.place import Place
+from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.workers import Workers
 from tests.conftest import ANOTHER_UID
@@ -65,9 +65,9 @@ async def _with_files(
     workers = Workers("files", threads=1)
     home, staging = top / "home", top / "staging"
     turn = Turn(0, "a")
-    place = Place(str(home), str(staging), os.getuid(), workers, _remove, _take, turn)
+    context = HomeContext(str(home), str(staging), os.getuid(), workers, _remove, _take, turn)
     try:
-        await work(HomeFiles(place), home)
+        await work(HomeFiles(context), home)
     finally:
         workers.close()
 

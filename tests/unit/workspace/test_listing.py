@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandboxd.core.entries import MAX_LISTED_BYTES, Listing
+from sandboxd.workspace.home_context import Spot
 from sandboxd.workspace.listing import entries_below
-from sandboxd.workspace.place import Spot
 
 NAME = "n" * 250
 

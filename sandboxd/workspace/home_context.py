@@ -40,7 +40,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HomeContext:
     """staging: a directory of root's on the home's file system, out of the program's reach.
 
     remove: removes a tree in `staging` and returns once it is gone. take: asked before so many
