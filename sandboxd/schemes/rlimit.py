@@ -28,8 +28,8 @@ from sandboxd.isolation.uids import kill_processes
 from sandboxd.launch.supervisor import SupervisorClient
 from sandboxd.osutil.processes import process_start_time
 from sandboxd.protocol.supervision import Entry, State
-from sandboxd.schemes import common, supervised
-from sandboxd.schemes.supervised import SupervisorFeatures
+from sandboxd.schemes import common, supervisor_limits
+from sandboxd.schemes.supervisor_limits import SupervisorFeatures
 
 _log = logging.getLogger(__name__)
 _KILL_PASSES = 100
@@ -87,11 +87,11 @@ class RlimitScheme:
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         """Who holds each limit. A bound on each process alone does not hold the sum: `none`."""
-        return supervised.enforcement(self._features)
+        return supervisor_limits.enforcement(self._features)
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
         """The common ones, and what stands behind the supervisor."""
-        return supervised.rlimits(
+        return supervisor_limits.rlimits(
             self._features, limits, address_space_bytes=self._address_space_bytes
         )
 
@@ -103,7 +103,7 @@ class RlimitScheme:
         """The uid is the place; the supervisor learns of it."""
         # The probe at start has none.
         uid = (sandbox.uid or None) if self._features.has_own_uids else None
-        caps = supervised.caps(self._features, sandbox.limits)
+        caps = supervisor_limits.caps(self._features, sandbox.limits)
         await self._put(State(sandbox.id, uid, caps))
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
@@ -113,7 +113,7 @@ class RlimitScheme:
             evidence_directory=shim.evidence_directory,
             shim_pid=shim.pid,
             shim_start_time=process_start_time(shim.pid),
-            caps=supervised.own_caps(self._features, execution, execution.limits),
+            caps=supervisor_limits.own_caps(self._features, execution, execution.limits),
         )
         state = self._states[sandbox.id]
         await self._put(replace(state, executions=(*state.executions, entry)))
@@ -148,9 +148,12 @@ class RlimitScheme:
     ) -> None:
         """The supervisor holds the new ones from its next look on; see `enforcement` for pids."""
         state = self._states[sandbox.id]
-        own = {e.id: supervised.own_caps(self._features, e, changed) for e, changed in executions}
+        own = {
+            e.id: supervisor_limits.own_caps(self._features, e, changed)
+            for e, changed in executions
+        }
         entries = tuple(replace(e, caps=own.get(e.id, e.caps)) for e in state.executions)
-        caps = supervised.caps(self._features, limits)
+        caps = supervisor_limits.caps(self._features, limits)
         try:
             await self._put(replace(state, caps=caps, executions=entries))
         except BaseException:

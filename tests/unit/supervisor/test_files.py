@@ -48,7 +48,7 @@ def test_a_memfd_counts_while_it_is_open(me: Process) -> None:
 
 def test_a_shared_mapping_that_was_let_go_of_counts(me: Process) -> None:
     if not files.sees_mapped():
-        # What such a host misses is named: schemes/supervised.py.
+        # What such a host misses is named: schemes/supervisor_limits.py.
         return
     walker = Walker(memfd_device())
     before = sum(walked(walker, me).values())

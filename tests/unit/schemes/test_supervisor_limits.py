@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandboxd.schemes import supervised
-from sandboxd.schemes.supervised import SupervisorFeatures
+from sandboxd.schemes import supervisor_limits
+from sandboxd.schemes.supervisor_limits import SupervisorFeatures
 from tests.unit.values import LIMITS
 
 ABLE = SupervisorFeatures(is_supervised=True, has_own_uids=True, measures_exactly=True)
@@ -17,10 +17,10 @@ NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def test_nothing_bounds_what_is_only_reserved_where_the_sum_is_measured() -> None:
-    chosen = supervised.rlimits(ABLE, LIMITS, address_space_bytes=None)
+    chosen = supervisor_limits.rlimits(ABLE, LIMITS, address_space_bytes=None)
     assert chosen["RLIMIT_DATA"] == chosen["RLIMIT_AS"] == NO_LIMIT
-    assert supervised.caps(ABLE, LIMITS).data_bytes is None
-    chosen = supervised.rlimits(ABLE, LIMITS, address_space_bytes=1 << 36)
+    assert supervisor_limits.caps(ABLE, LIMITS).data_bytes is None
+    chosen = supervisor_limits.rlimits(ABLE, LIMITS, address_space_bytes=1 << 36)
     assert chosen["RLIMIT_AS"] == (1 << 36, 1 << 36)
 
 
@@ -34,12 +34,16 @@ def test_nothing_bounds_what_is_only_reserved_where_the_sum_is_measured() -> Non
 def test_data_of_each_process_is_bounded_where_it_is_not(
     features: SupervisorFeatures, share: int
 ) -> None:
-    soft, hard = supervised.rlimits(features, LIMITS, address_space_bytes=None)["RLIMIT_DATA"]
+    soft, hard = supervisor_limits.rlimits(features, LIMITS, address_space_bytes=None)[
+        "RLIMIT_DATA"
+    ]
     assert soft == hard == LIMITS.memory_bytes * share + (0 if share == 1 else 1 << 30)
 
 
 def test_a_sum_with_shared_pages_in_it_is_advisory() -> None:
-    detail = supervised.enforcement(replace(ABLE, measures_exactly=False))["memory_bytes"].detail
+    detail = supervisor_limits.enforcement(replace(ABLE, measures_exactly=False))[
+        "memory_bytes"
+    ].detail
     assert detail.startswith("advisory: ")
     assert "CAP_SYS_PTRACE" in detail
-    assert not supervised.enforcement(ABLE)["memory_bytes"].detail.startswith("advisory")
+    assert not supervisor_limits.enforcement(ABLE)["memory_bytes"].detail.startswith("advisory")
