@@ -23,11 +23,11 @@ from sandboxd.launch.supervisor import SupervisorClient
 from sandboxd.schemes.helpers import HelperServices, has_systemd, have_units
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
+from sandboxd.systemd.access_filter import Address
 from sandboxd.systemd.manager import Manager
-from sandboxd.systemd.wall import Address
 
 _log = logging.getLogger(__name__)
-_NO_WALL = "address filter and device filter: systemd's slices have them, this scheme has none"
+_NO_FILTER = "address filter and device filter: systemd's slices have them, this scheme has none"
 _PROBE_LIMITS = Limits(
     memory_bytes=64 << 20,
     cpus=1.0,
@@ -201,7 +201,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         if helpers is not None:
             await helpers.close()
 
-    missing = (*missing, *scheme.missing, *roots.notes, _NO_WALL)
+    missing = (*missing, *scheme.missing, *roots.notes, _NO_FILTER)
     return Chosen(
         scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close, made.aclose
     )
@@ -253,7 +253,7 @@ async def _probe(
         undo.push_async_callback(shim.abort)
         await scheme.place(sandbox, execution, shim)
         if isinstance(scheme, SystemdScheme):
-            scheme.probe_wall(sandbox, execution)
+            scheme.probe_access_filter(sandbox, execution)
         return shim.pid_namespace, shim.missing
 
 

@@ -13,9 +13,9 @@ from sandboxd.cgroup import tree
 from sandboxd.core.limits import BY_NAME, SCOPE_LIMITS, Unit
 from sandboxd.core.model import Limits
 from sandboxd.errors import LimitNotApplied, SandboxdError, UnitMissing
+from sandboxd.systemd.access_filter import AccessFilter
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
-from sandboxd.systemd.wall import Wall
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class SandboxSlice:
     unit: str
     directory: str
     limits: Limits
-    wall: Wall
+    access_filter: AccessFilter
     scopes: set[str] = field(default_factory=set)
     tasks: int = 0
     # Held while the slice's properties change.

@@ -29,8 +29,8 @@ _ATTEMPTS = 3
 # systemd removes a scope by itself once its cgroup is empty; a busy one may take its time.
 _COLLECT_SECONDS = 2.0
 _GONE_SECONDS = 10.0
-_WALL_SECONDS = 1.0
-_WALL_PASS_SECONDS = 0.02
+_FILTER_SECONDS = 1.0
+_FILTER_PASS_SECONDS = 0.02
 
 
 class Scopes:
@@ -40,7 +40,7 @@ class Scopes:
         self._manager = manager
         self.io_path: str | None = None
         # What walls lack on this host; until it is known nothing is asked of them.
-        self.wall_lacks: Collection[str] | None = None
+        self.missing_bpf_programs: Collection[str] | None = None
 
     async def start(
         self,
@@ -65,7 +65,7 @@ class Scopes:
                     details={"unit": unit},
                 )
             self._verify(sandbox_slice, unit, limits)
-            await self._verify_wall(sandbox_slice, unit)
+            await self._verify_filter(sandbox_slice, unit)
         except BaseException:
             await quietly(partial(self._remove, sandbox_slice, unit), f"undo the start of {unit}")
             raise
@@ -128,19 +128,21 @@ class Scopes:
         asked = expected(limits, tasks=_tasks(limits), io_path=self.io_path)
         verify(unit, os.path.join(sandbox_slice.directory, unit), asked)
 
-    async def _verify_wall(self, sandbox_slice: SandboxSlice, unit: str) -> None:
-        if self.wall_lacks is None:
+    async def _verify_filter(self, sandbox_slice: SandboxSlice, unit: str) -> None:
+        if self.missing_bpf_programs is None:
             return
-        deadline = time.monotonic() + _WALL_SECONDS
+        deadline = time.monotonic() + _FILTER_SECONDS
         while left := [
-            lack for lack in wall_lacks(sandbox_slice, unit) if lack not in self.wall_lacks
+            lack
+            for lack in missing_bpf_programs(sandbox_slice, unit)
+            if lack not in self.missing_bpf_programs
         ]:
             if time.monotonic() < deadline:
                 # A reload puts the programs in anew.
-                await asyncio.sleep(_WALL_PASS_SECONDS)
+                await asyncio.sleep(_FILTER_PASS_SECONDS)
                 continue
             raise LimitNotApplied(
-                f"cannot wall {unit} in: {'; '.join(left)}",
+                f"cannot hold the access filter of {unit}: {'; '.join(left)}",
                 hint="see the journal of systemd (PID 1) for the reason",
                 details={"unit": unit, "lacks": left},
             )
@@ -155,7 +157,7 @@ class Scopes:
             )
 
 
-def wall_lacks(sandbox_slice: SandboxSlice, unit: str) -> list[str]:
+def missing_bpf_programs(sandbox_slice: SandboxSlice, unit: str) -> list[str]:
     """What of a sandbox's wall is not there for one of its scopes, in words.
 
     systemd attaches a slice's address filter to the scopes in it, its device filter to the slice
@@ -163,9 +165,9 @@ def wall_lacks(sandbox_slice: SandboxSlice, unit: str) -> list[str]:
     """
     scope = os.path.join(sandbox_slice.directory, unit)
     hooks = []
-    if sandbox_slice.wall.denied:
+    if sandbox_slice.access_filter.denied:
         hooks += [("address filter", scope, hook) for hook in (Hook.EGRESS, Hook.INGRESS)]
-    if sandbox_slice.wall.no_devices:
+    if sandbox_slice.access_filter.no_devices:
         hooks.append(("device filter", sandbox_slice.directory, Hook.DEVICE))
     lacks = []
     for name, directory, hook in hooks:

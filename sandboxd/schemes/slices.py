@@ -29,9 +29,9 @@ from sandboxd.errors import (
 )
 from sandboxd.schemes.sandbox_slice import SandboxSlice, change, expected, quietly, verify
 from sandboxd.systemd import properties, units
+from sandboxd.systemd.access_filter import AccessFilter
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
-from sandboxd.systemd.wall import Wall
 
 _GONE_SECONDS = 10.0
 
@@ -97,10 +97,10 @@ class Slices:
 
     # -- sandboxes
 
-    async def start(self, sandbox_id: str, limits: Limits, wall: Wall) -> None:
+    async def start(self, sandbox_id: str, limits: Limits, access_filter: AccessFilter) -> None:
         """Make a sandbox's slice with its limits in force; on an error nothing is left."""
         bucket = self._names.bucket_slice(sandbox_id)
-        sandbox_slice = self._new(sandbox_id, limits, wall)
+        sandbox_slice = self._new(sandbox_id, limits, access_filter)
         async with self._bucket_locks[bucket]:
             if not self._parent_is_right():
                 # Somebody stopped it: the bucket would bring it back, but without its limit.
@@ -119,7 +119,7 @@ class Slices:
                             io_path=self.io_path,
                             description=about,
                         ),
-                        *wall.properties(),
+                        *access_filter.properties(),
                     ],
                 )
                 self.verify(sandbox_slice)
@@ -167,11 +167,11 @@ class Slices:
         self.verify(sandbox_slice)
 
     async def adopt(
-        self, sandbox_id: str, limits: Limits, wall: Wall, scopes: Collection[str]
+        self, sandbox_id: str, limits: Limits, access_filter: AccessFilter, scopes: Collection[str]
     ) -> bool:
         """Take over an earlier daemon's slice with those of its scopes that are among `scopes`;
         False when it is not there."""
-        sandbox_slice = self._new(sandbox_id, limits, wall)
+        sandbox_slice = self._new(sandbox_id, limits, access_filter)
         bucket = self._names.bucket_slice(sandbox_id)
         async with self._bucket_locks[bucket]:
             status = await self._manager.status(sandbox_slice.unit)
@@ -248,9 +248,9 @@ class Slices:
             await self._stop(unit)
         return [unit]
 
-    def _new(self, sandbox_id: str, limits: Limits, wall: Wall) -> SandboxSlice:
+    def _new(self, sandbox_id: str, limits: Limits, access_filter: AccessFilter) -> SandboxSlice:
         unit = self._names.sandbox_slice(sandbox_id)
-        return SandboxSlice(sandbox_id, unit, self.directory(unit), limits, wall)
+        return SandboxSlice(sandbox_id, unit, self.directory(unit), limits, access_filter)
 
     async def _start_bucket(self, bucket: str) -> None:
         if self._buckets.get(bucket):

@@ -34,12 +34,12 @@ from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import PropertyRejected, SchemeError, UnitExists
 from sandboxd.schemes import common
 from sandboxd.schemes.sandbox_slice import SandboxSlice, is_io, quietly
-from sandboxd.schemes.scopes import Scopes, wall_lacks
+from sandboxd.schemes.scopes import Scopes, missing_bpf_programs
 from sandboxd.schemes.slices import Slices
 from sandboxd.schemes.strays import Strays
 from sandboxd.systemd import properties, units
+from sandboxd.systemd.access_filter import NO_FILTER, AccessFilter, Address
 from sandboxd.systemd.manager import Manager
-from sandboxd.systemd.wall import NO_WALL, Address, Wall
 
 _PROBE_BYTES_PER_SECOND = 1 << 40
 
@@ -72,7 +72,7 @@ class SystemdScheme:
         self._io_detail = io_detail or io_path
         self._io_missing: str | None = "not probed yet"
         self._denied_addresses = denied_addresses
-        self._wall_refused: str | None = None
+        self._filter_refused: str | None = None
         self._root = root
         aggregate = {"memory_bytes": aggregate_bytes, "pids": aggregate_tasks}
         self._slices = Slices(manager, names, instance_id, aggregate)
@@ -119,7 +119,7 @@ class SystemdScheme:
             )
         await self._slices.open_parent()
         await self.probe_io()
-        await self._probe_wall_properties()
+        await self._probe_filter_properties()
         self._reason = f"systemd {await self._manager.version()} with the unified cgroup hierarchy"
 
     async def close(self, *, remove_parent: bool) -> None:
@@ -148,15 +148,15 @@ class SystemdScheme:
             _log.warning("Cannot limit IO: %s", missing)
         self._slices.io_path = self._scopes.io_path = None if missing else self._io_path
 
-    async def _probe_wall_properties(self) -> None:
+    async def _probe_filter_properties(self) -> None:
         """Find out by a throw-away slice whether this manager takes a wall at all."""
         unit = f"{self._names.stem}-probe.slice"
-        wall = Wall.around(Isolation.STRICT, Network.NONE, ())
+        access_filter = AccessFilter.of_sandbox(Isolation.STRICT, Network.NONE, ())
         try:
-            await self._start_probe(unit, wall.properties())
-            self._wall_refused = None
+            await self._start_probe(unit, access_filter.properties())
+            self._filter_refused = None
         except SchemeError as exc:
-            self._wall_refused = f"address filter and device filter: {exc.message}"
+            self._filter_refused = f"address filter and device filter: {exc.message}"
         finally:
             await self._manager.stop_unit(unit)
 
@@ -209,7 +209,7 @@ class SystemdScheme:
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
         """See Scheme."""
-        await self._slices.start(sandbox.id, sandbox.limits, self._wall(sandbox))
+        await self._slices.start(sandbox.id, sandbox.limits, self._access_filter(sandbox))
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
         """See Scheme."""
@@ -226,22 +226,22 @@ class SystemdScheme:
             await self._scopes.start(sandbox_slice, unit, execution.limits, shim, description=about)
             undo.pop_all()
 
-    def probe_wall(self, sandbox: Sandbox, execution: Execution) -> None:
+    def probe_access_filter(self, sandbox: Sandbox, execution: Execution) -> None:
         """Find out from a placed execution what walls lack here; from then on the rest is due."""
         unit = self.execution_unit(sandbox.id, execution.id)
-        self._scopes.wall_lacks = wall_lacks(self._slices.get(sandbox.id), unit)
+        self._scopes.missing_bpf_programs = missing_bpf_programs(self._slices.get(sandbox.id), unit)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """What the second wall lacks on this host, in words."""
-        if self._wall_refused is not None:
-            return (self._wall_refused,)
-        return tuple(self._scopes.wall_lacks or ())
+        if self._filter_refused is not None:
+            return (self._filter_refused,)
+        return tuple(self._scopes.missing_bpf_programs or ())
 
-    def _wall(self, sandbox: Sandbox) -> Wall:
-        if self._wall_refused is not None:
-            return NO_WALL
-        return Wall.around(sandbox.isolation, sandbox.network, self._denied_addresses)
+    def _access_filter(self, sandbox: Sandbox) -> AccessFilter:
+        if self._filter_refused is not None:
+            return NO_FILTER
+        return AccessFilter.of_sandbox(sandbox.isolation, sandbox.network, self._denied_addresses)
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         """See Scheme."""
@@ -349,7 +349,9 @@ class SystemdScheme:
     async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
         """See Scheme. Scopes of other executions are strays from now on."""
         scopes = {self.execution_unit(sandbox.id, known) for known in execution_ids}
-        return await self._slices.adopt(sandbox.id, sandbox.limits, self._wall(sandbox), scopes)
+        return await self._slices.adopt(
+            sandbox.id, sandbox.limits, self._access_filter(sandbox), scopes
+        )
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
         """See Scheme."""

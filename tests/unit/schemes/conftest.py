@@ -37,5 +37,5 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
     monkeypatch.setattr(host, "hierarchy", lambda root: host.Hierarchy.UNIFIED)
     monkeypatch.setattr(scopes, "is_in", lambda pid, unit: True)
     monkeypatch.setattr(scopes, "_COLLECT_SECONDS", 0.01)
-    monkeypatch.setattr(scopes, "_WALL_SECONDS", 0.05)
+    monkeypatch.setattr(scopes, "_FILTER_SECONDS", 0.05)
     return FakeManager(tmp_path)

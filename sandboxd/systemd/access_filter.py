@@ -31,7 +31,7 @@ _OF_THE_CLOUD = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Wall:
+class AccessFilter:
     """denied: addresses; allowed: exceptions from them. no_devices: but null, zero, full, random,
     urandom, tty and pseudo-terminals."""
 
@@ -40,7 +40,9 @@ class Wall:
     no_devices: bool
 
     @classmethod
-    def around(cls, level: Isolation, network: Network, denied: Iterable[Address]) -> Wall:
+    def of_sandbox(
+        cls, level: Isolation, network: Network, denied: Iterable[Address]
+    ) -> AccessFilter:
         """The wall of a sandbox; `denied` is what the admin denies beside the cloud's."""
         no_devices = level not in (Isolation.NONE, Isolation.BASIC)
         if network is Network.HOST:
@@ -59,7 +61,7 @@ class Wall:
         return properties
 
 
-NO_WALL = Wall((), (), no_devices=False)
+NO_FILTER = AccessFilter((), (), no_devices=False)
 
 
 def _form(addresses: Iterable[Address]) -> list[list[object]]:

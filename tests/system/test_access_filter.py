@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second wall: what systemd shows of it, and what root is denied in a sandbox's cgroup."""
+"""Access filters: what systemd shows of them, and what root is denied in a sandbox's cgroup."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def tried_in(unit: str | None) -> dict[str, str]:
     return results
 
 
-def test_without_a_wall_nothing_is_denied() -> None:
+def test_without_a_filter_nothing_is_denied() -> None:
     assert tried_in(None) == ALL_SENT | ALL_OPENED
 
 
 @pytest.mark.parametrize("level", ["basic", "standard", "strict"])
 @pytest.mark.parametrize("network", ["none", "loopback", "host"])
-def test_the_wall_holds_root_itself(daemon: Daemon, level: str, network: str) -> None:
+def test_the_filter_holds_root_itself(daemon: Daemon, level: str, network: str) -> None:
     if (level, network) == ("strict", "host"):
         return
     offered(daemon, level, network)
@@ -124,6 +124,6 @@ for address in {(LINK_LOCAL, DENIED, OTHER)!r}:
     assert ran["stdout"].split("\n")[:3] == ["EPERM", "EPERM", "sent 1"]
 
 
-def test_nothing_of_the_wall_is_missing_here(daemon: Daemon) -> None:
+def test_nothing_of_the_filter_is_missing_here(daemon: Daemon) -> None:
     missing = daemon.ok("GET", "/v1/host")["missing"]
     assert not [one for one in missing if "filter" in one]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second wall's properties, whole, as systemd gets them."""
+"""An access filter's properties, whole, as systemd gets them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from dbus_fast import Message
 
 from sandboxd.core.model import Isolation, Network
+from sandboxd.systemd.access_filter import AccessFilter
 from sandboxd.systemd.bus import pack
-from sandboxd.systemd.wall import Wall
 
 IN4, IN6 = 2, 10
 ALL = [[IN4, bytes(4), 0], [IN6, bytes(16), 0]]
@@ -28,7 +28,7 @@ DENIED_FORM = [[IN4, b"\x0a\0\0\0", 8], [IN6, b"\xfd\x12\x34\x56" + bytes(12), 3
 
 
 def names(level: Isolation, network: Network) -> list[str]:
-    return [one.name for one in Wall.around(level, network, DENIED).properties()]
+    return [one.name for one in AccessFilter.of_sandbox(level, network, DENIED).properties()]
 
 
 @pytest.mark.parametrize("level", Isolation)
@@ -36,14 +36,14 @@ def names(level: Isolation, network: Network) -> list[str]:
 def test_all_but_localhost_is_denied_without_the_host_s_network(
     level: Isolation, network: Network
 ) -> None:
-    properties = Wall.around(level, network, DENIED).properties()
+    properties = AccessFilter.of_sandbox(level, network, DENIED).properties()
     assert properties[0] == ("IPAddressDeny", "a(iayu)", ALL)
     assert properties[1] == ("IPAddressAllow", "a(iayu)", LOCALHOST)
 
 
 @pytest.mark.parametrize("level", Isolation)
 def test_the_cloud_s_and_the_configured_are_denied_on_the_host_s_network(level: Isolation) -> None:
-    properties = Wall.around(level, Network.HOST, DENIED).properties()
+    properties = AccessFilter.of_sandbox(level, Network.HOST, DENIED).properties()
     assert properties[0] == ("IPAddressDeny", "a(iayu)", [*OF_THE_CLOUD, *DENIED_FORM])
     # An empty list of exceptions would be one that systemd forgets earlier ones by.
     assert "IPAddressAllow" not in names(level, Network.HOST)
@@ -52,13 +52,13 @@ def test_the_cloud_s_and_the_configured_are_denied_on_the_host_s_network(level: 
 @pytest.mark.parametrize("network", Network)
 def test_devices_are_closed_from_standard_on(network: Network) -> None:
     for level in (Isolation.STANDARD, Isolation.STRICT):
-        last = Wall.around(level, network, DENIED).properties()[-1]
+        last = AccessFilter.of_sandbox(level, network, DENIED).properties()[-1]
         assert last == ("DevicePolicy", "s", "closed")
     assert "DevicePolicy" not in names(Isolation.BASIC, network)
 
 
 def test_the_bus_takes_the_form() -> None:
-    packed = pack(Wall.around(Isolation.STRICT, Network.LOOPBACK, ()).properties())
+    packed = pack(AccessFilter.of_sandbox(Isolation.STRICT, Network.LOOPBACK, ()).properties())
     message = Message(
         destination="org.freedesktop.systemd1", path="/org/freedesktop/systemd1",
         interface="org.freedesktop.systemd1.Manager", member="StartTransientUnit",

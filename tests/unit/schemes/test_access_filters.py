@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second wall: filters of addresses and devices on slices."""
+"""Access filters of slices: addresses and devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.schemes.fake_manager import FakeManager
 from tests.unit.schemes.made import NAMES, ONE, TWO, execution, opened, sandbox
 
 
-async def test_a_scope_without_its_wall_is_no_start(
+async def test_a_scope_without_its_filters_is_no_start(
     manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[str, int | None] = {"egress": 1, "device": 1}
@@ -31,7 +31,7 @@ async def test_a_scope_without_its_wall_is_no_start(
     await scheme.create_sandbox(box)
     first = execution("aaaaaaaaaaaa")
     await scheme.place(box, first, shim)
-    scheme.probe_wall(box, first)
+    scheme.probe_access_filter(box, first)
     assert scheme.missing == ()
     for lost, words in (("egress", "address filter"), ("device", "device filter")):
         found[lost] = 0
@@ -53,12 +53,12 @@ async def test_a_host_without_such_filters_says_so_and_goes_on(
     await scheme.create_sandbox(box)
     first = execution("aaaaaaaaaaaa")
     await scheme.place(box, first, shim)
-    scheme.probe_wall(box, first)
+    scheme.probe_access_filter(box, first)
     assert [one.partition(":")[0] for one in scheme.missing] == ["address filter", "device filter"]
     await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
 
 
-async def test_a_wall_that_comes_late_is_waited_for(
+async def test_a_filter_that_comes_late_is_waited_for(
     manager: FakeManager, tmp_path: Path, shim: Shim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [1, 1, 0, 0]
@@ -66,12 +66,12 @@ async def test_a_wall_that_comes_late_is_waited_for(
     scheme = await opened(manager, tmp_path)
     await scheme.create_sandbox(sandbox())
     await scheme.place(sandbox(), execution("aaaaaaaaaaaa"), shim)
-    scheme.probe_wall(sandbox(), execution("aaaaaaaaaaaa"))
+    scheme.probe_access_filter(sandbox(), execution("aaaaaaaaaaaa"))
     await scheme.place(sandbox(), execution("bbbbbbbbbbbb"), shim)
     assert answers == []
 
 
-async def test_a_manager_that_takes_no_wall_is_named(
+async def test_a_manager_that_takes_no_filter_is_named(
     manager: FakeManager, tmp_path: Path, shim: Shim
 ) -> None:
     refusal = PropertyRejected("x", "org.freedesktop.DBus.Error.PropertyReadOnly", "no")
@@ -83,11 +83,11 @@ async def test_a_manager_that_takes_no_wall_is_named(
     await scheme.create_sandbox(box)
     assert not {"IPAddressDeny", "DevicePolicy"} & set(manager.given[NAMES.sandbox_slice(ONE)])
     await scheme.place(box, execution("aaaaaaaaaaaa"), shim)
-    scheme.probe_wall(box, execution("aaaaaaaaaaaa"))
+    scheme.probe_access_filter(box, execution("aaaaaaaaaaaa"))
     await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
 
 
-async def test_a_slice_gets_the_wall_of_its_sandbox(manager: FakeManager, tmp_path: Path) -> None:
+async def test_a_slice_gets_the_filter_of_its_sandbox(manager: FakeManager, tmp_path: Path) -> None:
     scheme = await opened(manager, tmp_path)
     await scheme.create_sandbox(sandbox())
     given = manager.given[NAMES.sandbox_slice(ONE)]
