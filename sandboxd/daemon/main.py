@@ -156,7 +156,7 @@ class _Daemon:
         self._prepare_directories()
         async with AsyncExitStack() as cleanup:
             cleanup.callback(self._remove_private_directories)
-            cleanup.enter_context(instance.lock(self._state))
+            cleanup.enter_context(instance.lock(self._state, self._runtime))
             instance_id = instance.instance_id(self._state)
             is_below = not have_units()
             bound = host.memory_bound(own=is_below)

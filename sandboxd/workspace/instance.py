@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state directory belongs to one daemon at a time, and names its instance for ever."""
+"""A state directory and a runtime directory belong to one daemon at a time; the former names its
+instance for ever."""
 
 from __future__ import annotations
 
@@ -13,21 +14,31 @@ from sandboxd.errors import ConfigError
 from sandboxd.osutil.files import write_whole
 from sandboxd.workspace.removal import remove_tree
 
+_RUNTIME_LOCK = "daemon.lock"
+
 
 @contextmanager
-def lock(state_directory: str) -> Iterator[None]:
-    """One daemon a state directory. Raises ConfigError."""
-    fd = os.open(
-        os.path.join(state_directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-    )
+def lock(state_directory: str, runtime_directory: str) -> Iterator[None]:
+    """Both directories are one daemon's meanwhile: whatever a daemon does not know there is taken
+    away at its start. Raises ConfigError."""
+    # Both may be one directory.
+    with _locked(state_directory, "lock", "state", "--state-dir"):
+        with _locked(runtime_directory, _RUNTIME_LOCK, "sockets", "--runtime-dir"):
+            yield
+
+
+@contextmanager
+def _locked(directory: str, name: str, purpose: str, option: str) -> Iterator[None]:
+    fd = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise ConfigError(
+                f"cannot use {directory} for {purpose}: another sandboxd uses it",
+                hint=f"stop it, or name another {option}",
+            ) from exc
         yield
-    except BlockingIOError as exc:
-        raise ConfigError(
-            f"cannot use {state_directory} for state: another sandboxd uses it",
-            hint="stop it, or name another --state-dir",
-        ) from exc
     finally:
         os.close(fd)
 
@@ -51,6 +62,7 @@ def remove_directories(state_directory: str, runtime_directory: str) -> None:
             remove_tree(os.path.join(directory, name))
     made = [
         "lock",
+        _RUNTIME_LOCK,
         "instance",
         "draining",
         "history.sqlite",

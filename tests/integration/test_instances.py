@@ -63,6 +63,24 @@ def test_a_state_directory_in_use_is_refused() -> None:
         assert first.execute(made["id"], ["true"])["exit_code"] == 0
 
 
+def test_a_runtime_directory_in_use_is_refused() -> None:
+    with running_daemon(**SETTINGS) as first, unstarted() as second:
+        made = first.create()
+        before = sorted(map(str, first.runtime.rglob("*")))
+        own = second.runtime
+        second.runtime = first.runtime
+        try:
+            for more in ((), ("--stop-all",)):
+                status, words = run_daemon(second, *more)
+                assert status != 0
+                assert str(first.runtime) in words
+                assert "Traceback" not in words
+        finally:
+            second.runtime = own
+        assert sorted(map(str, first.runtime.rglob("*"))) == before
+        assert first.execute(made["id"], ["true"])["exit_code"] == 0
+
+
 @pytest.mark.usefixtures("requires_root")
 def test_a_state_directory_that_sandboxes_could_not_see_is_refused() -> None:
     """A sandbox has a /tmp of its own, so its home cannot lie below the host's."""
