@@ -17,7 +17,7 @@ from aiohttp import web
 from sandboxd.api.routes import Call
 from sandboxd.api.seen import BUCKETS_SECONDS, Seen
 from sandboxd.core.model import ExecutionStatus, SandboxState
-from sandboxd.engine.life import Counters
+from sandboxd.engine.lifecycle import Counters
 from sandboxd.wire.requests import Nothing
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -42,7 +42,7 @@ from sandboxd.daemon import config, journal
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.history import KEPT_INTERVALS
-from sandboxd.engine.life import Life
+from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.registry import Registry
 from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation import seccomp
@@ -192,7 +192,7 @@ class _Daemon:
                     budget, task_budget, self._settings.caller_quota(), _terminal_budget()
                 ),
                 tasks=tasks,
-                life=Life(clock, logs_arguments=self._settings.log_arguments),
+                lifecycle=Lifecycle(clock, logs_arguments=self._settings.log_arguments),
             )
             engine = Engine(context)
             async with tasks:

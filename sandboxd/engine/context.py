@@ -13,7 +13,7 @@ from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Offers
 from sandboxd.core.model import Enforcement, Limits
 from sandboxd.core.policy import LimitPolicy
-from sandboxd.engine.life import Life
+from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.ports.host import Clock, Uids
 from sandboxd.engine.ports.launch import Launcher
 from sandboxd.engine.ports.scheme import Roots, Scheme
@@ -97,7 +97,7 @@ class Context:
     history_store: HistoryStore
     registry: Registry
     tasks: Tasks
-    life: Life
+    lifecycle: Lifecycle
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         """Who holds each limit of a sandbox and its executions, and how."""

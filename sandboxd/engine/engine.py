@@ -32,8 +32,8 @@ from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import FileUses
-from sandboxd.engine.history import HistorySnapshot
-from sandboxd.engine.life import Counters
+from sandboxd.engine.history import Told
+from sandboxd.engine.lifecycle import Counters
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
@@ -306,7 +306,7 @@ class Engine:
     @property
     def events(self) -> Events:
         """What happened lately; `owner_uid` says who may see it."""
-        return self._context.life.events
+        return self._context.lifecycle.events
 
     async def history(self) -> HistorySnapshot:
         """What was used, ended and refused by the minute, until now."""
@@ -314,12 +314,12 @@ class Engine:
 
     def note_refusal(self, uid: int, code: str) -> None:
         """An error was answered, and the history is to have it."""
-        self._context.life.history.refused(uid, code)
+        self._context.lifecycle.history.refused(uid, code)
 
     @property
     def counters(self) -> Counters:
         """Sums over all callers since this daemon started."""
-        return self._context.life.counters
+        return self._context.lifecycle.counters
 
     # -- files
 

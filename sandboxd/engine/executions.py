@@ -69,7 +69,7 @@ class Executions:
             execution.command = replace(execution.command, stdin=None)
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self.keep(execution)
-        self._context.life.started(live.sandbox, execution)
+        self._context.lifecycle.started(live.sandbox, execution)
         self.watch(live, begun)
         return begun
 
@@ -131,7 +131,7 @@ class Executions:
                 # The next daemon has to know since when it is idle.
                 await self._save_sandbox(live.sandbox)
         finally:
-            self._context.life.ended(live.sandbox, running.execution)
+            self._context.lifecycle.ended(live.sandbox, running.execution)
             running.conclude()
 
     def _finish(self, running: LiveExecution, outcome: Outcome, facts: Facts | None) -> None:

@@ -30,8 +30,8 @@ class Looks:
 
     async def restore(self) -> None:
         """Give the history what an earlier daemon saved."""
-        if (past := await self._context.history_store.load()) is not None:
-            self._context.life.history.restore(past)
+        if (past := await self._context.past.load()) is not None:
+            self._context.lifecycle.history.restore(past)
 
     async def pass_once(self) -> None:
         """One look at all, and what is over is saved."""
@@ -47,11 +47,11 @@ class Looks:
             _log.warning("Cannot tell the history what runs: no answer")
         except Exception:
             _log.exception("Cannot tell the history what runs")
-        self._context.life.history.close()
+        self._context.lifecycle.history.close()
         await self._save()
 
     async def _save(self) -> None:
-        history = self._context.life.history
+        history = self._context.lifecycle.history
         async with self._saving:
             if (past := history.unsaved()) is None:
                 return
@@ -70,11 +70,11 @@ class Looks:
         found: list[tuple[int, Execution, SandboxUsage]] = []
         for live in self._context.registry:
             found += await self._used_by(live)
-        self._context.life.history.look(found)
+        self._context.lifecycle.history.look(found)
 
     async def fresh(self) -> History:
         """The history with all that runs now in it."""
-        history = self._context.life.history
+        history = self._context.lifecycle.history
         if self._context.clock.monotonic() - history.looked_monotonic > _FRESH_SECONDS:
             await self._look()
         return history

@@ -76,7 +76,7 @@ class Sandboxes:
                 undo.pop_all()
             live = LiveSandbox(sandbox)
             registry.add(live)
-        context.life.sandbox(EventType.SANDBOX_CREATED, sandbox)
+        context.lifecycle.sandbox(EventType.SANDBOX_CREATED, sandbox)
         return live
 
     async def change(
@@ -107,7 +107,7 @@ class Sandboxes:
                 sandbox.idle_timeout_seconds = idle_timeout_seconds
                 live.touch(self._context.clock)
             await self._context.store.save_sandbox(sandbox)
-            self._context.life.sandbox(EventType.SANDBOX_CHANGED, sandbox)
+            self._context.lifecycle.sandbox(EventType.SANDBOX_CHANGED, sandbox)
 
     async def suspend(self, live: LiveSandbox) -> None:
         """Stop every process; new executions are refused."""
@@ -130,7 +130,7 @@ class Sandboxes:
                 raise
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
             live.suspended_monotonic = self._context.clock.monotonic()
-            self._context.life.sandbox(EventType.SANDBOX_SUSPENDED, live.sandbox)
+            self._context.lifecycle.sandbox(EventType.SANDBOX_SUSPENDED, live.sandbox)
 
     async def resume(self, live: LiveSandbox) -> None:
         """Let every process go on."""
@@ -150,7 +150,7 @@ class Sandboxes:
                     running.deadline_monotonic += now - live.suspended_monotonic
             live.suspended_monotonic = None
             await self._context.store.save_sandbox(live.sandbox)
-            self._context.life.sandbox(EventType.SANDBOX_RESUMED, live.sandbox)
+            self._context.lifecycle.sandbox(EventType.SANDBOX_RESUMED, live.sandbox)
 
     def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:
         """Begin to release, once; the task ends when everything is gone.
@@ -162,7 +162,7 @@ class Sandboxes:
             if live.release is None:
                 live.sandbox.state = SandboxState.RELEASING
                 live.sandbox.release_code = code
-                self._context.life.sandbox(EventType.SANDBOX_RELEASING, live.sandbox, code)
+                self._context.lifecycle.sandbox(EventType.SANDBOX_RELEASING, live.sandbox, code)
             name = f"release of sandbox {live.sandbox.id}"
             live.release = self._context.tasks.start(self._release(live, code), name)
         return live.release
@@ -324,7 +324,7 @@ class Sandboxes:
             sandbox.env = {}
             sandbox.released_monotonic = context.clock.monotonic()
             await self._save(sandbox)
-            context.life.sandbox(EventType.SANDBOX_RELEASED, sandbox)
+            context.lifecycle.sandbox(EventType.SANDBOX_RELEASED, sandbox)
 
     async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
         for running in live.running():

@@ -31,11 +31,11 @@ def test_requests_push_out_nobodys_lines(daemon: Daemon) -> None:
 def test_an_execution_is_one_line_whatever_its_arguments(daemon: Daemon) -> None:
     made = daemon.create()
     before = len(daemon.log.read_text().splitlines())
-    forged = "\nINFO sandboxd.engine.life: Released sandbox x\r\x1b[2J"
+    forged = "\nINFO sandboxd.engine.lifecycle: Released sandbox x\r\x1b[2J"
     for argv in (["true", forged], ["false"], ["true"]):
         daemon.execute(made["id"], argv)
     lines = daemon.log.read_text().splitlines()[before:]
     assert [line.split()[2] for line in lines] == ["Execution"] * 3
     assert all(f"of sandbox {made['id']} ended as EXITED" in line for line in lines)
     assert all(line.isprintable() for line in lines)
-    assert r"\nINFO sandboxd.engine.life: Released" in lines[0]
+    assert r"\nINFO sandboxd.engine.lifecycle: Released" in lines[0]

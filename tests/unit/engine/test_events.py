@@ -13,7 +13,7 @@ from sandboxd.core.logs import ASKED, FIELDS, Asked
 from sandboxd.core.model import Caller, Command, EventType, LimitChanges, SandboxState
 from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS
 from sandboxd.engine.events import Event, Events
-from sandboxd.engine.life import Life
+from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
 from tests.unit.fakes.engine import make_engine
 from tests.unit.fakes.world import World
@@ -113,7 +113,7 @@ async def test_each_step_leaves_an_audit_line(
     caplog.set_level(logging.INFO)
     world = World()
     engine, context = make_engine(world)
-    context.life._logs_arguments = logs_arguments
+    context.lifecycle._logs_arguments = logs_arguments
     ASKED.set(Asked("rrrrrrrrrrrr", 1000, 4242))
     request = ExecutionRequest(Command(("prog", "a secret")), origin=Origin("rrrrrrrrrrrr"))
     async with context.tasks:
@@ -125,7 +125,7 @@ async def test_each_step_leaves_an_audit_line(
     lines = [
         (record.getMessage(), getattr(record, FIELDS))
         for record in caplog.records
-        if record.name == "sandboxd.engine.life"
+        if record.name == "sandboxd.engine.lifecycle"
     ]
     assert [fields["EVENT"] for _, fields in lines] == [
         "sandbox.created", "execution.ended", "sandbox.releasing", "sandbox.released",
@@ -155,7 +155,7 @@ async def test_arguments_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     world = World()
     engine, context = make_engine(world)
-    context.life._logs_arguments = True
+    context.lifecycle._logs_arguments = True
     forged = "x\nINFO sandboxd: Released sandbox y\r\x1b[2J\u2028\udc80"
     async with context.tasks:
         sandbox = await engine.create_sandbox(ME, SandboxRequest())
@@ -174,16 +174,16 @@ def test_who_makes_thousands_of_steps_pushes_out_nobody_elses_lines(
 ) -> None:
     caplog.set_level(logging.INFO)
     world = World()
-    life = Life(world)
+    lifecycle = Lifecycle(world)
     loud, quiet = (replace(a_sandbox(), owner_uid=uid) for uid in (1000, 1001))
     for _ in range(MOST_LINES + 500):
-        life.sandbox(EventType.SANDBOX_CHANGED, loud)
+        lifecycle.sandbox(EventType.SANDBOX_CHANGED, loud)
     assert len(caplog.records) == MOST_LINES + 1
     assert "uid 1000 are told no more" in caplog.records[-1].getMessage()
     caplog.clear()
-    life.sandbox(EventType.SANDBOX_CHANGED, quiet)
-    life.sandbox(EventType.SANDBOX_CHANGED, loud)
+    lifecycle.sandbox(EventType.SANDBOX_CHANGED, quiet)
+    lifecycle.sandbox(EventType.SANDBOX_CHANGED, loud)
     assert ["uid 1001" in record.getMessage() for record in caplog.records] == [True]
     world.seconds += WINDOW_SECONDS
-    life.sandbox(EventType.SANDBOX_CHANGED, loud)
+    lifecycle.sandbox(EventType.SANDBOX_CHANGED, loud)
     assert "uid 1000" in caplog.records[-1].getMessage()

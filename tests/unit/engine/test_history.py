@@ -224,7 +224,7 @@ async def test_a_full_disk_is_told_once_and_nothing_is_lost(
 ) -> None:
     world = World()
     context = make_context(world)
-    looks, history = Looks(context), context.life.history
+    looks, history = Looks(context), context.lifecycle.history
     world.full = True
     for _ in range(3):
         history.refused(1000, "INTERNAL")

@@ -13,7 +13,7 @@ from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.executions import Executions
-from sandboxd.engine.life import Life
+from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.looks import Looks
 from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
@@ -68,7 +68,7 @@ def make_context(
         history_store=FakeHistoryStore(world),
         registry=Registry(budget, tasks),
         tasks=Tasks(),
-        life=Life(world),
+        lifecycle=Lifecycle(world),
     )
 
 

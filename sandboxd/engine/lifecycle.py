@@ -40,7 +40,7 @@ class Counters:
     cpu_seconds: float = 0.0
 
 
-class Life:
+class Lifecycle:
     """logs_arguments: whether the admin wants to see what is run."""
 
     def __init__(self, clock: Clock, *, logs_arguments: bool = False) -> None:
