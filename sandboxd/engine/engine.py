@@ -34,7 +34,7 @@ from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import FileUses
 from sandboxd.engine.history import Told
 from sandboxd.engine.lifecycle import Counters
-from sandboxd.engine.looks import Looks
+from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import (
@@ -60,8 +60,8 @@ class Engine:
         self._context = context
         self._sandboxes = Sandboxes(context)
         self._executions = Executions(context)
-        self._looks = Looks(context)
-        self._upkeep = Upkeep(context, self._sandboxes, self._executions, self._looks)
+        self._sampler = UsageSampler(context)
+        self._upkeep = Upkeep(context, self._sandboxes, self._executions, self._sampler)
         self._disk = DiskKeeper(context)
         self._uses = FileUses(context)
         self.is_ready = False
@@ -69,14 +69,14 @@ class Engine:
     async def open(self) -> None:
         """Take over what an earlier daemon left, then begin to serve."""
         self._context.registry.is_draining = await self._context.store.load_draining()
-        await self._looks.restore()
+        await self._sampler.restore()
         await Adoption(self._context, self._sandboxes, self._executions).run()
         self._upkeep.start()
         self.is_ready = True
 
     async def close(self) -> None:
         """Save what is in memory alone; what runs goes on."""
-        await self._looks.close()
+        await self._sampler.close()
 
     async def release_all(self) -> None:
         """End everything; returns when it is gone or was given its time."""
@@ -310,7 +310,7 @@ class Engine:
 
     async def history(self) -> HistorySnapshot:
         """What was used, ended and refused by the minute, until now."""
-        return (await self._looks.fresh()).snapshot()
+        return (await self._sampler.fresh()).told()
 
     def note_refusal(self, uid: int, code: str) -> None:
         """An error was answered, and the history is to have it."""

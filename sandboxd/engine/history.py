@@ -66,7 +66,7 @@ class History:
     def __init__(self, clock: Clock, *, kept: int = KEPT_INTERVALS) -> None:
         self._clock = clock
         self._begun = clock.now()
-        self.looked_monotonic = clock.monotonic()
+        self.sampled_monotonic = clock.monotonic()
         self._begun_monotonic = clock.monotonic()
         self._open = Interval(self._begun)
         self._closed: deque[Interval] = deque(maxlen=kept)
@@ -131,10 +131,10 @@ class History:
         """An error that was answered."""
         self._now().owner(uid).refused[code] += 1
 
-    def look(self, running: Collection[tuple[int, Execution, SandboxUsage]]) -> None:
+    def sample(self, running: Collection[tuple[int, Execution, SandboxUsage]]) -> None:
         """All that runs now: owner, execution, usage."""
         interval = self._now()
-        self.looked_monotonic = self._clock.monotonic()
+        self.sampled_monotonic = self._clock.monotonic()
         self._forget_gone({_key(execution) for _, execution, _ in running})
         memory: dict[int, list[int | None]] = {}
         for uid, execution, used in running:

@@ -11,7 +11,7 @@ from sandboxd.core.model import ErrorCode, SandboxState
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DISK_PERIOD_SECONDS, DiskKeeper
 from sandboxd.engine.executions import Executions
-from sandboxd.engine.looks import LOOK_SECONDS, Looks
+from sandboxd.engine.usage_sampler import SAMPLE_SECONDS, UsageSampler
 from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.retention import excess, sandbox_bytes
@@ -28,10 +28,10 @@ class Upkeep:
     """Brings the world to the state wanted; a missed event is only late."""
 
     def __init__(
-        self, context: Context, sandboxes: Sandboxes, executions: Executions, looks: Looks
+        self, context: Context, sandboxes: Sandboxes, executions: Executions, sampler: UsageSampler
     ) -> None:
         self._context = context
-        self._looks = looks
+        self._sampler = sampler
         self._sandboxes = sandboxes
         self._reconcile = Reconcile(context, sandboxes, executions)
 
@@ -44,7 +44,7 @@ class Upkeep:
             ("reconcile", PERIOD_SECONDS, self._reconcile.pass_once),
             ("upkeep of the scheme", _PERIOD_SECONDS, scheme.upkeep),
             ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
-            ("history", LOOK_SECONDS, self._looks.pass_once),
+            ("history", SAMPLE_SECONDS, self._sampler.pass_once),
             ("room for output", ROOM_PERIOD_SECONDS, Spools(self._context).pass_once),
             ("disk limits", DISK_PERIOD_SECONDS, DiskKeeper(self._context).pass_once),
         ):

@@ -20,8 +20,8 @@ from sandboxd.core.model import (
 from sandboxd.core.totals import OTHERS, Period, SavedHistory
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
-from sandboxd.engine.history import History, HistorySnapshot
-from sandboxd.engine.looks import Looks
+from sandboxd.engine.history import History, Told
+from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from tests.unit.fakes.engine import make_context, make_engine
 from tests.unit.fakes.world import World
@@ -54,10 +54,10 @@ def test_what_is_used_is_counted_once() -> None:
     world.seconds += 1
     one = running(world)
     for cpu, memory in ((1.0, 10), (2.5, 30), (2.5, 20)):
-        history.look([(1000, one, SandboxUsage(cpu_seconds=cpu, memory_bytes=memory))])
+        history.sample([(1000, one, SandboxUsage(cpu_seconds=cpu, memory_bytes=memory))])
     history.ended(1000, ended(one, 4.0))
     # A look that began before the end and is told of after it.
-    history.look([(1000, one, SandboxUsage(cpu_seconds=3.9, memory_bytes=99))])
+    history.sample([(1000, one, SandboxUsage(cpu_seconds=3.9, memory_bytes=99))])
     [sums] = all_of(history, ME).by_owner.values()
     assert (sums.cpu_seconds, sums.memory_bytes, sums.executions) == (4.0, 30, 1)
     assert sums.ended == {"EXITED": 1}
@@ -84,7 +84,7 @@ def test_what_an_earlier_daemon_saw_is_none_of_this_ones() -> None:
     old = running(world)
     world.seconds += 10
     history = History(world)
-    history.look([(1000, old, SandboxUsage(cpu_seconds=100.0))])
+    history.sample([(1000, old, SandboxUsage(cpu_seconds=100.0))])
     history.ended(1000, ended(old, 101.0))
     unseen = replace(old, id="b" * 12)
     history.ended(1000, ended(unseen, 50.0))
@@ -93,7 +93,7 @@ def test_what_an_earlier_daemon_saw_is_none_of_this_ones() -> None:
 
 def test_unknown_is_not_nothing() -> None:
     history = History(World())
-    history.look([(1000, running(World()), SandboxUsage())])
+    history.sample([(1000, running(World()), SandboxUsage())])
     sums = all_of(history, ME).by_owner[1000]
     assert (sums.cpu_seconds, sums.memory_bytes, sums.executions) == (None, None, 1)
 
@@ -103,8 +103,8 @@ def test_minutes_are_told_apart_and_put_together() -> None:
     history = History(world)
     for minute in range(4):
         one = running(world, minute)
-        history.look([(1000, one, SandboxUsage(memory_bytes=10 * (minute + 1)))])
-        history.look([(1001, running(world, 9), SandboxUsage(memory_bytes=1))])
+        history.sample([(1000, one, SandboxUsage(memory_bytes=10 * (minute + 1)))])
+        history.sample([(1001, running(world, 9), SandboxUsage(memory_bytes=1))])
         history.ended(1000, ended(one, 1.0))
         world.seconds += 60
     period = all_of(history, ADMIN, 1440)
@@ -127,7 +127,7 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for minute in range(10):
         for uid in range(10):
             history.refused(uid, "INVALID_REQUEST")
-            history.look([(uid, running(world, 10 * minute + uid), SandboxUsage())])
+            history.sample([(uid, running(world, 10 * minute + uid), SandboxUsage())])
         world.seconds += 60
     period = all_of(history, ADMIN, 1440)
     assert len(period.points) == 4
@@ -175,15 +175,15 @@ def test_the_next_daemon_goes_on_where_the_last_minute_ended() -> None:
     one, two = running(world, 1), running(world, 2)
     for execution in (one, two):
         history.started(1000, execution)
-    history.look([(1000, one, SandboxUsage(cpu_seconds=10.0))])
+    history.sample([(1000, one, SandboxUsage(cpu_seconds=10.0))])
     history.ended(1000, ended(running(world, 3), 5.0))
     world.seconds += 60
     # Of the next minute, which is lost; what it counted is counted again by the next daemon.
-    history.look([(1000, one, SandboxUsage(cpu_seconds=11.0))])
+    history.sample([(1000, one, SandboxUsage(cpu_seconds=11.0))])
     world.seconds += 30
     new = running(world, 4)
     following = restarted(world, history)
-    following.look([(1000, one, SandboxUsage(cpu_seconds=14.0))])
+    following.sample([(1000, one, SandboxUsage(cpu_seconds=14.0))])
     # Never looked at before, and older than this daemon.
     following.ended(1000, ended(two, 3.0))
     following.ended(1000, ended(new, 2.0))
@@ -224,17 +224,17 @@ async def test_a_full_disk_is_told_once_and_nothing_is_lost(
 ) -> None:
     world = World()
     context = make_context(world)
-    looks, history = Looks(context), context.lifecycle.history
+    sampler, history = UsageSampler(context), context.lifecycle.history
     world.full = True
     for _ in range(3):
         history.refused(1000, "INTERNAL")
         world.seconds += 61
-        await looks.pass_once()
+        await sampler.pass_once()
     assert caplog.text.count("Cannot keep the history") == 1
     world.full = False
     history.refused(1000, "INTERNAL")
-    await looks.close()
-    past = await context.history_store.load()
+    await sampler.close()
+    past = await context.past.load()
     assert past is not None
     assert sum(one.by_owner[1000].refused["INTERNAL"] for one in past.intervals) == 4
 
@@ -245,12 +245,12 @@ def test_a_daemon_that_never_looked_hands_on_what_was_counted() -> None:
     world.seconds += 1
     one = running(world, 1)
     history.started(1000, one)
-    history.look([(1000, one, SandboxUsage(cpu_seconds=10.0))])
+    history.sample([(1000, one, SandboxUsage(cpu_seconds=10.0))])
     world.seconds += 60
     first = history.unsaved()
     assert first is not None
     second = restarted(world, history_of(world, first))
-    second.look([(1000, one, SandboxUsage(cpu_seconds=11.0))])
+    second.sample([(1000, one, SandboxUsage(cpu_seconds=11.0))])
     assert all_of(second, ME).by_owner[1000].cpu_seconds == 1.0
 
 
@@ -273,7 +273,7 @@ def test_a_clock_that_steps_back_takes_nothing_away() -> None:
         history.started(1000, execution)
     history.ended(1000, ended(one, 5.0))
     following = restarted_after(world, history)
-    following.look([(1000, two, SandboxUsage(cpu_seconds=3.0))])
+    following.sample([(1000, two, SandboxUsage(cpu_seconds=3.0))])
     assert all_of(following, ME).by_owner[1000].cpu_seconds == 5.0 + 3.0
 
 

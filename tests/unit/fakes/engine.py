@@ -14,7 +14,7 @@ from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.lifecycle import Lifecycle
-from sandboxd.engine.looks import Looks
+from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
@@ -74,7 +74,7 @@ def make_context(
 
 def make_upkeep(context: Context) -> Upkeep:
     """An engine's upkeep alone."""
-    return Upkeep(context, Sandboxes(context), Executions(context), Looks(context))
+    return Upkeep(context, Sandboxes(context), Executions(context), UsageSampler(context))
 
 
 @asynccontextmanager

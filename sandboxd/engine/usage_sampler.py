@@ -13,14 +13,14 @@ from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)
-LOOK_SECONDS = 20.0
+SAMPLE_SECONDS = 20.0
 # A daemon that is told to stop waits no longer for whoever would tell what is used.
-_LAST_LOOK_SECONDS = 3.0
+_LAST_SAMPLE_SECONDS = 3.0
 # Whoever asks again at once is told what was seen.
 _FRESH_SECONDS = 1.0
 
 
-class Looks:
+class UsageSampler:
     """At every running execution."""
 
     def __init__(self, context: Context) -> None:
@@ -35,14 +35,14 @@ class Looks:
 
     async def pass_once(self) -> None:
         """One look at all, and what is over is saved."""
-        await self._look()
+        await self._sample()
         await self._save()
 
     async def close(self) -> None:
         """A last look; all of it is saved."""
         try:
-            async with asyncio.timeout(_LAST_LOOK_SECONDS):
-                await self._look()
+            async with asyncio.timeout(_LAST_SAMPLE_SECONDS):
+                await self._sample()
         except TimeoutError:
             _log.warning("Cannot tell the history what runs: no answer")
         except Exception:
@@ -66,17 +66,17 @@ class Looks:
                 history.saved(past)
                 self._is_kept = True
 
-    async def _look(self) -> None:
+    async def _sample(self) -> None:
         found: list[tuple[int, Execution, SandboxUsage]] = []
         for live in self._context.registry:
             found += await self._used_by(live)
-        self._context.lifecycle.history.look(found)
+        self._context.lifecycle.history.sample(found)
 
     async def fresh(self) -> History:
         """The history with all that runs now in it."""
         history = self._context.lifecycle.history
-        if self._context.clock.monotonic() - history.looked_monotonic > _FRESH_SECONDS:
-            await self._look()
+        if self._context.clock.monotonic() - history.sampled_monotonic > _FRESH_SECONDS:
+            await self._sample()
         return history
 
     async def _used_by(self, live: LiveSandbox) -> list[tuple[int, Execution, SandboxUsage]]:
