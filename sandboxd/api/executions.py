@@ -29,7 +29,7 @@ async def _start(call: Call[StartExecution, Nothing]) -> Execution:
     body = call.body
     request = ExecutionRequest(command=body.decode(), limits=body.changes(), origin=call.origin)
     start = call.engine.start_execution(call.caller, call.sandbox, request)
-    return await call.work.finish(start)
+    return await call.work.shield(start)
 
 
 async def run(call: Call[Run, Nothing]) -> Reply:
@@ -70,7 +70,7 @@ async def _run(call: Call[Run, Nothing], reading: Reading | None) -> Execution:
     )
     execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
     run = call.engine.run(call.caller, sandbox, execution, body.new_files(), reading)
-    return await call.work.finish(run)
+    return await call.work.shield(run)
 
 
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
@@ -111,7 +111,7 @@ async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
         group=bool(call.body.group),
         grace_seconds=call.body.grace_seconds or 0.0,
     )
-    return await execution_reply(call, await call.work.finish(kill))
+    return await execution_reply(call, await call.work.shield(kill))
 
 
 async def _started(call: Call[Any, Any], execution: Execution, wait_seconds: float | None) -> Reply:

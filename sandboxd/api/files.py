@@ -101,7 +101,7 @@ async def delete_file(call: Call[Nothing, Nothing]) -> Reply:
         async with call.engine.files(call.caller, call.sandbox) as files:
             await files.remove(call.path)
 
-    await call.work.finish(remove())
+    await call.work.shield(remove())
     return Reply(204)
 
 
@@ -122,7 +122,7 @@ async def change_file(call: Call[Nothing, ChangeQuery]) -> Reply:
                 mode = 0o755 if query.mode is None else query.mode
                 await files.make_directory(call.path, mode=mode, parents=query.parents)
 
-    await call.work.finish(change())
+    await call.work.shield(change())
     return Reply(204 if query.op == "rename" else 201)
 
 

@@ -125,7 +125,7 @@ class Replays:
         kept.take_over(share)
         work = self._first(caller, key, running, origin, serve, kept, known)
         try:
-            await self._work.finish(work)
+            await self._work.shield(work)
             sent = await answer
         except errors.Draining:
             self._running.pop((caller.uid, key), None)

@@ -33,7 +33,7 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
         idle_timeout_seconds=body.idle_timeout_seconds,
         origin=call.origin,
     )
-    sandbox = await call.work.finish(call.engine.create_sandbox(call.caller, request))
+    sandbox = await call.work.shield(call.engine.create_sandbox(call.caller, request))
     call.drop_body()
     return await sandbox_reply(call, sandbox, 201)
 
@@ -70,7 +70,7 @@ async def get_metrics(call: Call[Nothing, MetricsQuery]) -> Reply:
 async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:
     """Change limits, metadata and deadlines, running executions included."""
     body = call.body
-    sandbox = await call.work.finish(
+    sandbox = await call.work.shield(
         call.engine.change_sandbox(
             call.caller,
             call.sandbox,
@@ -86,17 +86,17 @@ async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:
 
 async def release_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """Answers once everything of it is gone."""
-    await call.work.finish(call.engine.release_sandbox(call.caller, call.sandbox))
+    await call.work.shield(call.engine.release_sandbox(call.caller, call.sandbox))
     return Reply(204)
 
 
 async def suspend_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """Freeze every process in it."""
     suspended = call.engine.suspend_sandbox(call.caller, call.sandbox)
-    return await sandbox_reply(call, await call.work.finish(suspended))
+    return await sandbox_reply(call, await call.work.shield(suspended))
 
 
 async def resume_sandbox(call: Call[Nothing, Nothing]) -> Reply:
     """Let them go on."""
     resumed = call.engine.resume_sandbox(call.caller, call.sandbox)
-    return await sandbox_reply(call, await call.work.finish(resumed))
+    return await sandbox_reply(call, await call.work.shield(resumed))

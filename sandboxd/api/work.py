@@ -35,7 +35,7 @@ class Work:
         """Whether the server stops: what still waits ends without its answer."""
         return self._is_closed
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+    async def shield(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end, even when the caller of this is cancelled meanwhile."""
         if self._is_closed:
             work.close()
