@@ -150,8 +150,8 @@ def requires_root(tmp_path_factory: pytest.TempPathFactory) -> None:
 def requires_filter() -> None:
     from sandboxd.isolation import seccomp
 
-    if (lack := seccomp.lack()) is not None:
-        unmet(f"filters of system calls ({lack})")
+    if (missing := seccomp.missing()) is not None:
+        unmet(f"filters of system calls ({missing})")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from sandboxd.wire.host import (
     HealthAnswer,
     HostAnswer,
     IsolationAnswer,
-    LackAnswer,
+    MissingFeatureAnswer,
     OfferAnswer,
     ReadyAnswer,
     ResourceControlAnswer,
@@ -103,9 +103,9 @@ def _host_answer(host: HostReport) -> HostAnswer:
 
 
 def _offer(offer: Offer) -> OfferAnswer:
-    lacks = [LackAnswer(what=lack.what, remedy=lack.remedy) for lack in offer.lacks]
+    missing = [MissingFeatureAnswer(what=one.what, remedy=one.remedy) for one in offer.missing]
     return OfferAnswer(
-        available=offer.available, detail=offer.detail, lacks=lacks, barred_by=offer.barred_by
+        available=offer.available, detail=offer.detail, lacks=missing, barred_by=offer.barred_by
     )
 
 

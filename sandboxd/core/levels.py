@@ -28,7 +28,7 @@ _NETWORKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class MissingFeature:
     """One thing that is missing, and how to get it."""
 
     what: str
@@ -43,13 +43,13 @@ class Offer:
     """
 
     detail: str
-    lacks: tuple[Lack, ...] = ()
+    missing: tuple[MissingFeature, ...] = ()
     barred_by: str | None = None
 
     @property
     def available(self) -> bool:
         """Whether it can be had."""
-        return not self.lacks and self.barred_by is None
+        return not self.missing and self.barred_by is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class Findings:
 
     is_root: bool
     kernel_limits: bool
-    call_filter: tuple[Lack, ...] = ()
-    private_mounts: tuple[Lack, ...] = ()
-    root: tuple[Lack, ...] = ()
-    network: tuple[Lack, ...] = ()
+    call_filter: tuple[MissingFeature, ...] = ()
+    private_mounts: tuple[MissingFeature, ...] = ()
+    root: tuple[MissingFeature, ...] = ()
+    network: tuple[MissingFeature, ...] = ()
     place: Place = Place.HOST
 
 
@@ -128,12 +128,12 @@ class Offers:
     def check_own_root(self, level: Isolation, field: str) -> None:
         """Raise IsolationUnsupported where `field` asks for a root that the level has not."""
         if level in (Isolation.NONE, Isolation.BASIC):
-            lacks = [lack.what for lack in self.levels[Isolation.STANDARD].lacks]
+            missing = [feature.what for feature in self.levels[Isolation.STANDARD].missing]
             raise IsolationUnsupported(
                 f"cannot take {field} at isolation {level}: it has no root of its own",
                 hint="ask for isolation standard",
                 details={"isolation": level.value, "field": field,
-                         "lacks": lacks or ["a root of its own"]},
+                         "lacks": missing or ["a root of its own"]},
             )  # fmt: skip
 
 
@@ -143,22 +143,24 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     Raises ConfigError when the setting names a level that cannot be had or is below what is
     allowed, and when nothing that is allowed can be had.
     """
-    own_uids = Lack("root: a uid of its own for each sandbox", remedy(Need.ROOT, found.place))
+    own_uids = MissingFeature(
+        "root: a uid of its own for each sandbox", remedy(Need.ROOT, found.place)
+    )
     basic = () if found.is_root else (own_uids,)
     standard = _once((*basic, *found.call_filter, *found.private_mounts, *found.root))
     strict = [*standard, *found.network]
     if not found.kernel_limits:
         way = remedy(Need.KERNEL_LIMITS, found.place)
-        strict.append(Lack("limits held by the kernel: the systemd scheme", way))
-    whole: dict[Isolation, tuple[str, tuple[Lack, ...]]] = {
+        strict.append(MissingFeature("limits held by the kernel: the systemd scheme", way))
+    whole: dict[Isolation, tuple[str, tuple[MissingFeature, ...]]] = {
         **({} if found.is_root else {Isolation.NONE: (_NONE, ())}),
         Isolation.BASIC: (_BASIC, basic),
         Isolation.STANDARD: (_STANDARD, standard),
         Isolation.STRICT: (_STRICT, _once(strict)),
     }
     levels = {
-        level: Offer(text, lacks, allowed.bars_level(level))
-        for level, (text, lacks) in whole.items()
+        level: Offer(text, missing, allowed.bars_level(level))
+        for level, (text, missing) in whole.items()
     }
     networks = {
         mode: Offer(text, () if mode is Network.HOST else found.network, allowed.bars_network(mode))
@@ -168,7 +170,7 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     try:
         _check(_offered(levels, level), "isolation", level)
     except SandboxdError as exc:
-        remedies = _remedies(_offered(levels, level).lacks)
+        remedies = _remedies(_offered(levels, level).missing)
         raise ConfigError(
             f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}",
             hint=remedies or "let the default be one that is allowed",
@@ -197,16 +199,16 @@ def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
 
 def _offered(levels: Mapping[Isolation, Offer], level: Isolation) -> Offer:
     """Commands of a daemon of root's always have a uid of their own."""
-    needless = Lack("a daemon without root", "ask for isolation basic")
+    needless = MissingFeature("a daemon without root", "ask for isolation basic")
     return levels[level] if level in levels else Offer(_NONE, (needless,))
 
 
-def _once(lacks: Sequence[Lack]) -> tuple[Lack, ...]:
-    return tuple(dict.fromkeys(lacks))
+def _once(missing: Sequence[MissingFeature]) -> tuple[MissingFeature, ...]:
+    return tuple(dict.fromkeys(missing))
 
 
-def _remedies(lacks: Sequence[Lack]) -> str:
-    return "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
+def _remedies(missing: Sequence[MissingFeature]) -> str:
+    return "; ".join(dict.fromkeys(feature.remedy for feature in missing))
 
 
 def _check(offer: Offer, kind: str, name: str) -> None:
@@ -218,9 +220,9 @@ def _check(offer: Offer, kind: str, name: str) -> None:
             hint="ask for another one, or an admin to allow it",
             details={kind: name, "barred_by": offer.barred_by},
         )
-    lacks = [lack.what for lack in offer.lacks]
+    missing = [feature.what for feature in offer.missing]
     raise IsolationUnsupported(
-        f"cannot give {kind} {name}: this host lacks {'; '.join(lacks)}",
-        hint=_remedies(offer.lacks),
-        details={kind: name, "lacks": lacks},
+        f"cannot give {kind} {name}: this host lacks {'; '.join(missing)}",
+        hint=_remedies(offer.missing),
+        details={kind: name, "lacks": missing},
     )

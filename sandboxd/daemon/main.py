@@ -33,7 +33,7 @@ from sandboxd.api.listener import group_id, listen
 from sandboxd.api.server import serving
 from sandboxd.cgroup import host
 from sandboxd.core.binds import BindPolicy
-from sandboxd.core.levels import Allowed, Findings, Lack, Offers, offers
+from sandboxd.core.levels import Allowed, Findings, MissingFeature, Offers, offers
 from sandboxd.core.model import Isolation, Network, SchemeName
 from sandboxd.core.names import UnitNames
 from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget
@@ -313,17 +313,17 @@ class _Daemon:
         return found.device or self._state, found.detail
 
     def _offers(self, chosen: Chosen) -> Offers:
-        mounts: tuple[Lack, ...] = ()
+        mounts: tuple[MissingFeature, ...] = ()
         if not chosen.pid_namespace:
             need = Need.MOUNTS if os.geteuid() == 0 else Need.ROOT
-            mounts = (Lack("pid namespaces", remedy(need, host.place())),)
+            mounts = (MissingFeature("pid namespaces", remedy(need, host.place())),)
         found = Findings(
             is_root=os.geteuid() == 0,
             kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
-            call_filter=_filter_lacks(),
-            private_mounts=() if chosen.root_lacks else mounts,
-            root=chosen.root_lacks,
-            network=chosen.network_lacks,
+            call_filter=_missing_filter(),
+            private_mounts=() if chosen.root_missing else mounts,
+            root=chosen.root_missing,
+            network=chosen.network_missing,
             place=host.place(),
         )
         allowed = Allowed(
@@ -346,7 +346,7 @@ class _Daemon:
             missing.append("root: commands run with the daemon's own uid and privileges")
         if not chosen.pid_namespace:
             missing.append("pid namespace: commands see the host's processes")
-        missing += [lack.what for lack in _filter_lacks()]
+        missing += [feature.what for feature in _missing_filter()]
         return Settings(
             version=__version__,
             instance_id=instance_id,
@@ -372,9 +372,11 @@ def _terminal_budget() -> TerminalBudget:
     return TerminalBudget() if usable is None else TerminalBudget(usable)
 
 
-def _filter_lacks() -> tuple[Lack, ...]:
-    lack = seccomp.lack()
-    return () if lack is None else (Lack(lack, "run sandboxd on x86_64 or aarch64"),)
+def _missing_filter() -> tuple[MissingFeature, ...]:
+    missing = seccomp.missing()
+    return (
+        () if missing is None else (MissingFeature(missing, "run sandboxd on x86_64 or aarch64"),)
+    )
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:

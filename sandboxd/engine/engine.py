@@ -34,7 +34,6 @@ from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import FileUses
 from sandboxd.engine.history import Told
 from sandboxd.engine.lifecycle import Counters
-from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import (
@@ -47,6 +46,7 @@ from sandboxd.engine.requests import (
 )
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
+from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.errors import OperationTimedOut
 
 _log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from sandboxd.core.model import ErrorCode, SandboxState
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DISK_PERIOD_SECONDS, DiskKeeper
 from sandboxd.engine.executions import Executions
-from sandboxd.engine.usage_sampler import SAMPLE_SECONDS, UsageSampler
 from sandboxd.engine.reconcile import PERIOD_SECONDS, Reconcile
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.spools import ROOM_PERIOD_SECONDS, Spools
+from sandboxd.engine.usage_sampler import SAMPLE_SECONDS, UsageSampler
 from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)

@@ -98,7 +98,7 @@ def assemble(kind: Filter, machine: str) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
-def lack() -> str | None:
+def missing() -> str | None:
     """Why there can be no filter on this host, in words; None when there can."""
     machine = os.uname().machine
     if machine not in table.ARCHITECTURES:
@@ -113,7 +113,7 @@ def choose(*, strict: bool, set_id: bool) -> Filter | None:
 
     set_id: whether the command may make set-user-ID and set-group-ID files.
     """
-    if lack() is not None:
+    if missing() is not None:
         return None
     wanted = (strict, not set_id)
     return next(kind for kind in Filter if (kind.is_strict, kind.has_no_set_id) == wanted)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sandboxd.cgroup.host import place
 from sandboxd.core.binds import MAX_BINDS
-from sandboxd.core.levels import HOME_INSIDE, Lack
+from sandboxd.core.levels import HOME_INSIDE, MissingFeature
 from sandboxd.core.model import Bind, Isolation, Network, Ownership, Sandbox
 from sandboxd.core.names import new_id
 from sandboxd.core.policy import DEFAULT_UID_FIRST
@@ -65,11 +65,11 @@ class Roots:
         # Whether an execution at basic can have mounts of its own.
         self.has_private_mounts = False
 
-    async def missing(self) -> tuple[tuple[Lack, ...], tuple[Lack, ...]]:
+    async def missing(self) -> tuple[tuple[MissingFeature, ...], tuple[MissingFeature, ...]]:
         """What a root and what a network namespace lack here, by making one of each."""
         if os.geteuid() != 0:
             way = remedy(Need.ROOT, place())
-            not_root = (Lack("root: mounts and namespaces", way),)
+            not_root = (MissingFeature("root: mounts and namespaces", way),)
             return not_root, not_root
         answer = await self._builders.ask(
             {"op": "try_layers", **self._place("probe", Isolation.STANDARD, Network.HOST)}
@@ -175,7 +175,7 @@ class Roots:
         if not answer["ok"]:
             self.notes = (*self.notes, _NO_PRIVATE_MOUNTS.format(answer["text"]))
 
-    async def _try_out(self, isolation: Isolation, network: Network) -> tuple[Lack, ...]:
+    async def _try_out(self, isolation: Isolation, network: Network) -> tuple[MissingFeature, ...]:
         # Any directory of ours will do: the holder has no right to it and ends at once.
         directory = os.path.join(self._runtime, "executions")
         order = {
@@ -194,8 +194,8 @@ class Roots:
         if answer["ok"]:
             return ()
         if answer["kind"] == "permission":
-            return (Lack(answer["text"], remedy(Need.MOUNTS, place())),)
-        return (Lack(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
+            return (MissingFeature(answer["text"], remedy(Need.MOUNTS, place())),)
+        return (MissingFeature(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
 
     async def _try_binds(self) -> None:
         """Note which of the paths that may be bound keep the host's owners."""

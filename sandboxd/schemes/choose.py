@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandboxd.cgroup import host
-from sandboxd.core.levels import Lack
+from sandboxd.core.levels import MissingFeature
 from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
 from sandboxd.core.names import UnitNames, new_id
 from sandboxd.errors import ConfigError, SandboxdError
@@ -77,8 +77,8 @@ class Chosen:
     builders: Builders
     disks: Disks
     roots: Roots
-    root_lacks: tuple[Lack, ...]
-    network_lacks: tuple[Lack, ...]
+    root_missing: tuple[MissingFeature, ...]
+    network_missing: tuple[MissingFeature, ...]
     pid_namespace: bool
     missing: tuple[str, ...]
     close: Callable[[bool], Awaitable[None]]
@@ -146,7 +146,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         disks = Disks(builders, wanted.runtime_directory)
         roots = _roots(wanted, builders)
         undo.push_async_callback(roots.remove_unused)
-        lacks = await roots.missing()
+        absent = await roots.missing()
         made = undo.pop_all()
 
     async def close(stop_all: bool) -> None:
@@ -161,7 +161,16 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
 
     missing = (*missing, *scheme.missing, *roots.notes)
     return Chosen(
-        scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close, made.aclose
+        scheme,
+        launcher,
+        builders,
+        disks,
+        roots,
+        *absent,
+        pid_namespace,
+        missing,
+        close,
+        made.aclose,
     )
 
 
@@ -186,7 +195,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
         disks = Disks(builders, wanted.runtime_directory)
         roots = _roots(wanted, builders)
         undo.push_async_callback(roots.remove_unused)
-        lacks = await roots.missing()
+        absent = await roots.missing()
         made = undo.pop_all()
 
     async def close(stop_all: bool) -> None:
@@ -203,7 +212,16 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
 
     missing = (*missing, *scheme.missing, *roots.notes, _NO_FILTER)
     return Chosen(
-        scheme, launcher, builders, disks, roots, *lacks, pid_namespace, missing, close, made.aclose
+        scheme,
+        launcher,
+        builders,
+        disks,
+        roots,
+        *absent,
+        pid_namespace,
+        missing,
+        close,
+        made.aclose,
     )
 
 

@@ -34,7 +34,7 @@ class CapacityAnswer(Answer):
     tasks_source: str = Field(description="what bounds them, less what is kept for the host")
 
 
-class LackAnswer(Answer):
+class MissingFeatureAnswer(Answer):
     """One thing that this host lacks, and how to get it."""
 
     what: str
@@ -46,7 +46,7 @@ class OfferAnswer(Answer):
 
     available: bool
     detail: str
-    lacks: list[LackAnswer]
+    lacks: list[MissingFeatureAnswer]
     barred_by: str | None = Field(description="the admin's setting that keeps requests from it")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxd.core.levels import Allowed, Findings, Lack, Offers, offers
+from sandboxd.core.levels import Allowed, Findings, MissingFeature, Offers, offers
 from sandboxd.core.model import Isolation, Network
 from sandboxd.core.remedies import Need, Place, remedy
 from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported
 
-NO_BWRAP = (Lack("bubblewrap", "install bubblewrap"),)
-NO_NETWORK = (Lack("network namespaces", "run as root"),)
+NO_BWRAP = (MissingFeature("bubblewrap", "install bubblewrap"),)
+NO_NETWORK = (MissingFeature("network namespaces", "run as root"),)
 STANDARD, BASIC, STRICT = Isolation.STANDARD, Isolation.BASIC, Isolation.STRICT
 
 
@@ -19,8 +19,8 @@ def made(
     setting: str = "auto",
     *,
     limits: bool = True,
-    root: tuple[Lack, ...] = (),
-    network: tuple[Lack, ...] = (),
+    root: tuple[MissingFeature, ...] = (),
+    network: tuple[MissingFeature, ...] = (),
     minimum: Isolation = Isolation.BASIC,
     networks: tuple[Network, ...] = tuple(Network),
 ) -> Offers:
@@ -76,10 +76,10 @@ def test_a_setting_that_cannot_be_had_refuses_to_start(setting: str) -> None:
 
 
 def test_a_lack_is_named_once() -> None:
-    unreachable = (Lack("root", "run as root"),)
+    unreachable = (MissingFeature("root", "run as root"),)
     host = offers(Findings(False, True, root=unreachable, network=unreachable), "auto")
-    assert host.levels[BASIC].lacks != unreachable
-    assert set(host.levels[STRICT].lacks) == {*unreachable, *host.levels[BASIC].lacks}
+    assert host.levels[BASIC].missing != unreachable
+    assert set(host.levels[STRICT].missing) == {*unreachable, *host.levels[BASIC].missing}
 
 
 def test_without_root_there_is_no_level_but_none() -> None:
@@ -99,7 +99,7 @@ def test_without_root_there_is_no_level_but_none() -> None:
 def test_a_remedy_is_named_once() -> None:
     place = Place.DOCKER
     way = remedy(Need.ROOT, place)
-    mounts = (Lack("root: mounts", way),)
+    mounts = (MissingFeature("root: mounts", way),)
     found = Findings(False, True, private_mounts=mounts, network=mounts, place=place)
     with pytest.raises(IsolationUnsupported) as caught:
         offers(found, "auto").choose("standard", None)

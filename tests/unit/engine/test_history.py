@@ -21,8 +21,8 @@ from sandboxd.core.totals import OTHERS, Period, SavedHistory
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.history import History, Told
-from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.usage_sampler import UsageSampler
 from tests.unit.fakes.engine import make_context, make_engine
 from tests.unit.fakes.world import World
 from tests.unit.values import an_execution

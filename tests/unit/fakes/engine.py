@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sandboxd.core.binds import BindPolicy
-from sandboxd.core.levels import Findings, Lack, offers
+from sandboxd.core.levels import Findings, MissingFeature, offers
 from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget
 from sandboxd.engine.context import Context, Settings, Tasks
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.lifecycle import Lifecycle
-from sandboxd.engine.usage_sampler import UsageSampler
 from sandboxd.engine.registry import Registry
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
+from sandboxd.engine.usage_sampler import UsageSampler
 from tests.unit.fakes.schemes import FakeRoots, FakeScheme
 from tests.unit.fakes.shims import FakeLauncher
 from tests.unit.fakes.stores import FakeHistoryStore, FakeStore, FakeUids, FakeWorkspaces
@@ -30,8 +30,8 @@ MANY_TASKS = TaskBudget(1 << 22, "a test")
 
 def settings(**changes: object) -> Settings:
     """Settings for a test."""
-    lacks = (Lack("a test's root", "none"),)
-    found = Findings(is_root=True, kernel_limits=False, root=lacks, network=lacks)
+    missing = (MissingFeature("a test's root", "none"),)
+    found = Findings(is_root=True, kernel_limits=False, root=missing, network=missing)
     chosen: dict[str, object] = {
         "version": "0",
         "instance_id": "iiiiiiiiiiii",

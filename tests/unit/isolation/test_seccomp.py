@@ -242,7 +242,7 @@ def called_for_real(kind: Filter | None, case: Case) -> int:
 
 
 def is_here(case: Case) -> bool:
-    return seccomp.lack() is None and syscalls.number(case.name, os.uname().machine) is not None
+    return seccomp.missing() is None and syscalls.number(case.name, os.uname().machine) is not None
 
 
 @needs_filter
@@ -271,14 +271,14 @@ def test_a_filter_lasts_over_exec_and_cannot_be_taken_off() -> None:
 def test_a_machine_without_a_table_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = os.uname_result(("Linux", "host", "6.1", "#1", "riscv64"))
     monkeypatch.setattr(os, "uname", lambda: machine)
-    assert "riscv64" in str(seccomp.lack())
+    assert "riscv64" in str(seccomp.missing())
     assert seccomp.choose(strict=False, set_id=True) is None
 
 
 def test_a_kernel_without_filters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linux, "can_filter_calls", lambda: False)
     if os.uname().machine in syscalls.ARCHITECTURES:
-        assert "CONFIG_SECCOMP_FILTER" in str(seccomp.lack())
+        assert "CONFIG_SECCOMP_FILTER" in str(seccomp.missing())
 
 
 CORE, LIMIT, OLD = syscalls.RLIMIT_CORE, 0x7F00_0000_1000, 0x7F00_0000_0000

@@ -74,8 +74,8 @@ def test_no_bit_passes_in_any_company(mode: int, flags: int) -> None:
 
 
 def test_each_choice_has_its_filter() -> None:
-    if seccomp.lack() is not None:
-        unmet(f"{seccomp.lack()}")
+    if seccomp.missing() is not None:
+        unmet(f"{seccomp.missing()}")
     for strict in (True, False):
         for set_id in (True, False):
             kind = seccomp.choose(strict=strict, set_id=set_id)

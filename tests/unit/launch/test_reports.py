@@ -48,6 +48,6 @@ def test_who_writes_as_somebody_else_makes_no_set_id_files(
         private_mounts=True, terminals=1,
     )  # fmt: skip
     wanted = seccomp.Filter.STRICT_NO_SET_ID if has_no_set_id else seccomp.Filter.STRICT
-    if seccomp.lack() is not None:
-        unmet(f"{seccomp.lack()}")
+    if seccomp.missing() is not None:
+        unmet(f"{seccomp.missing()}")
     assert specification(request, "/run/x")["filter"] == wanted
