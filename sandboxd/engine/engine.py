@@ -32,7 +32,7 @@ from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.events import Events
 from sandboxd.engine.executions import Executions, wait_finished
 from sandboxd.engine.file_uses import FileUses
-from sandboxd.engine.history import Told
+from sandboxd.engine.history import HistorySnapshot
 from sandboxd.engine.lifecycle import Counters
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
@@ -310,7 +310,7 @@ class Engine:
 
     async def history(self) -> HistorySnapshot:
         """What was used, ended and refused by the minute, until now."""
-        return (await self._sampler.fresh()).told()
+        return (await self._sampler.fresh()).snapshot()
 
     def note_refusal(self, uid: int, code: str) -> None:
         """An error was answered, and the history is to have it."""

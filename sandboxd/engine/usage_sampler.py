@@ -30,7 +30,7 @@ class UsageSampler:
 
     async def restore(self) -> None:
         """Give the history what an earlier daemon saved."""
-        if (past := await self._context.past.load()) is not None:
+        if (past := await self._context.history_store.load()) is not None:
             self._context.lifecycle.history.restore(past)
 
     async def pass_once(self) -> None:

@@ -20,7 +20,7 @@ from sandboxd.core.model import (
 from sandboxd.core.totals import OTHERS, Period, SavedHistory
 from sandboxd.engine import history as module
 from sandboxd.engine.engine import Engine
-from sandboxd.engine.history import History, Told
+from sandboxd.engine.history import History, HistorySnapshot
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from sandboxd.engine.usage_sampler import UsageSampler
 from tests.unit.fakes.engine import make_context, make_engine
@@ -234,7 +234,7 @@ async def test_a_full_disk_is_told_once_and_nothing_is_lost(
     world.full = False
     history.refused(1000, "INTERNAL")
     await sampler.close()
-    past = await context.past.load()
+    past = await context.history_store.load()
     assert past is not None
     assert sum(one.by_owner[1000].refused["INTERNAL"] for one in past.intervals) == 4
 
