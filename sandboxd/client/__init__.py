@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client of the daemon; standard library only. See docs/client.md.
 
-`Sandbox` blocks, `AsyncSandbox` has the same methods for asyncio. Each is loaded when it is first
-used, since sandboxctl needs neither.
+`Sandbox` blocks, `AsyncSandbox` has the same methods for asyncio. Each class is loaded at first
+use, since sandboxctl needs neither.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, each from its module (PEP 562)."""
+    """Load a public name from the module that defines the name (PEP 562)."""
     module = _HOME.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # importlib.import_module is a whole module for what this does.
+    # importlib.import_module costs the import of importlib.
     value = getattr(__import__(module, fromlist=[name]), name)
     globals()[name] = value
     return value

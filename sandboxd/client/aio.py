@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How flows wait in asyncio's event loop."""
+"""Waits of the asyncio client: each one suspends a task of the event loop."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from sandboxd.client.transport import Waits
 
 
 class LoopWaits(Waits):
-    """Each wait suspends the task."""
+    """Waits that suspend the calling task."""
 
     def __init__(self) -> None:
-        """Raises RuntimeError outside asyncio."""
+        """Raises RuntimeError outside asyncio's event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError as exc:
@@ -48,7 +48,8 @@ class LoopWaits(Waits):
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """Give way to waiting tasks even where a connection is readable already."""
+        """Return the readable connections, after a turn of the event loop even if one is ready now.
+        """
         loop, told = asyncio.get_running_loop(), asyncio.Event()
         ready: set[socket.socket] = set()
 
@@ -75,7 +76,7 @@ class LoopWaits(Waits):
 
     @asynccontextmanager
     async def made(self, pieces: Iterator[bytes], /) -> AsyncIterator[Iterator[bytes]]:
-        """All pieces are in a file without a name before the first is given."""
+        """Spool all pieces into an unlinked temporary file, then give the pieces from that file."""
         with tempfile.TemporaryFile() as spool:
             await asyncio.to_thread(spool.writelines, pieces)
             spool.seek(0)
@@ -84,7 +85,7 @@ class LoopWaits(Waits):
     async def taken(
         self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
     ) -> None:
-        """All pieces are in a file without a name before `work` begins."""
+        """Spool all pieces into an unlinked temporary file, then run `work` in a thread."""
         with tempfile.TemporaryFile() as spool:
             async with aclosing(pieces):
                 async for piece in pieces:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asyncio client: a sandbox as an object, with the methods of the blocking client."""
+"""The asyncio client: `AsyncSandbox`, with the methods of the blocking client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sandboxd.client.sandbox import SandboxFlow
 
 
 class AsyncSandbox(SandboxFlow[AsyncHandle]):
-    """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
+    """A sandbox of the daemon on this host, made by `create`, `connect` or `list`.
 
-    An async context manager, which releases the sandbox and ends all programs inside. Methods raise
-    what the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
-    "90s", cores 1.5 or "150%".
+    As an async context manager the sandbox is released at the end, with all programs inside.
+    Methods raise the daemon's refusals as classes of sandboxd.errors. Sizes may be "512M",
+    durations "90s", cores 1.5 or "150%".
     """
 
     @staticmethod

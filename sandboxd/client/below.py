@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes below one directory of the caller's, and never through a symbolic link in it: that may be
-what an earlier copy out of the same sandbox left there."""
+"""Writes below one directory of the caller, never through a symbolic link inside.
+
+An earlier copy out of the same hostile sandbox may have left links there.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +18,36 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Below:
-    """Paths are relative, without `..`; what is missing above them is made."""
+    """Writes below one directory, by relative paths without `..`.
+
+    Missing directories of a path are made.
+    """
 
     def __init__(self, directory: str) -> None:
         self._root = directory
 
     def make_directory(self, path: str) -> None:
-        """Fine where it is one already."""
+        """Make a directory; an existing directory is no error."""
         with self._opened(path.split("/") if path else []):
             pass
 
     def new_file(self, path: str, mode: int) -> int:
-        """A descriptor of a new file, in the place of whatever was there; no directory."""
+        """Return a descriptor of a new file, which replaces any non-directory at `path`."""
         with self._parent(path) as (parent, name):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=parent)
             return os.open(name, _NEW_FILE, mode, dir_fd=parent)
 
     def link(self, path: str, target: str) -> None:
-        """A symbolic link in the place of whatever was there; no directory."""
+        """Make a symbolic link, which replaces any non-directory at `path`."""
         with self._parent(path) as (parent, name):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=parent)
             os.symlink(target, name, dir_fd=parent)
 
     def settle(self, path: str, mode: int, mtime: int) -> None:
-        """Give a directory its mode and the time it was changed at, in seconds since 1970."""
+        """Set a directory's mode, and access and modification time to `mtime` (seconds since 1970).
+        """
         with self._opened(path.split("/") if path else []) as directory:
             os.utime(directory, (mtime, mtime))
             os.chmod(directory, mode)
@@ -54,7 +60,8 @@ class Below:
 
     @contextmanager
     def _opened(self, parts: list[str]) -> Iterator[int]:
-        """Step by step: the kernel follows links in all of a path but its last part (open(2))."""
+        """Open a directory part by part: open(2) follows links in all of a path but the last part.
+        """
         place = self._root
         here = _enter(self._root, place, None)
         try:
@@ -74,7 +81,7 @@ def _enter(name: str, place: str, above: int | None) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=above)
     except OSError as exc:
-        # ENOTDIR by Linux and ELOOP by the man page: O_NOFOLLOW with O_DIRECTORY (open(2)).
+        # O_NOFOLLOW with O_DIRECTORY on a link: ENOTDIR by Linux, ELOOP by open(2).
         is_link = exc.errno in {errno.ELOOP, errno.ENOTDIR} and os.path.islink(place)
         if not is_link:
             raise

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def finish(flow: Coroutine[Any, Any, T]) -> T:
-    """The result of a flow with BlockingWaits."""
+    """Run a flow with BlockingWaits and return the result."""
     try:
         flow.send(None)
     except StopIteration as exc:
@@ -33,7 +33,7 @@ def finish(flow: Coroutine[Any, Any, T]) -> T:
 
 
 def iterate(flow: AsyncGenerator[T, None]) -> Iterator[T]:
-    """The items of a flow with BlockingWaits; the flow is closed with the iterator."""
+    """Iterate over a flow with BlockingWaits; closing the iterator closes the flow."""
     try:
         while True:
             try:
@@ -48,7 +48,8 @@ def iterate(flow: AsyncGenerator[T, None]) -> Iterator[T]:
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method that runs `method` of `self._flow`; name, signature and docstring are the same."""
+    """Return a method that runs `method` of `self._flow`, with the same name, signature, docstring.
+    """
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,7 +59,8 @@ def blocking(
 
 
 def finished(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """A function that runs the flow of `function`; name, signature and docstring are the same."""
+    """Return a function that runs the flow of `function`, with the same name, signature, docstring.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -82,10 +84,10 @@ class Maker(Generic[P]):
 
 
 class BlockingWaits(Waits):
-    """Each wait blocks the calling thread."""
+    """Waits that block the calling thread."""
 
     def limited(self, _seconds: float, /) -> AbstractAsyncContextManager[object]:
-        """No limit: a thread cannot be broken off."""
+        """Set no limit: a thread cannot be cancelled."""
         return nullcontext()
 
     async def sleep(self, seconds: float, /) -> None:
@@ -110,7 +112,7 @@ class BlockingWaits(Waits):
         return _Beside(work)
 
     async def called(self, returned: object, /) -> None:
-        """Nothing to wait for: a callback is done when the call returns."""
+        """Return at once: a plain callback is done when the call returns."""
 
     def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
         return nullcontext(pieces)
@@ -122,10 +124,10 @@ class BlockingWaits(Waits):
 
 
 class _Beside:
-    """A flow in a separate thread, which a program that does not read input may hold up."""
+    """A flow in a daemon thread, blocked while a program does not read its input."""
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
-        # Most commands of sandboxctl start none.
+        # Most commands of sandboxctl start no thread.
         import threading
 
         self._error: BaseException | None = None
@@ -139,10 +141,9 @@ class _Beside:
             self._error = exc
 
     def cancel(self) -> None:
-        """Do nothing: a thread cannot be broken off, and ends with the execution."""
+        """Do nothing: a thread cannot be cancelled, and ends with the execution."""
 
     def __await__(self) -> Generator[Any, None, None]:
-        """See Background."""
         self._thread.join()
         if self._error is not None:
             raise self._error

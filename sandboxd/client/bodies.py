@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Python's arguments to the bodies of requests, for both clients."""
+"""Python arguments as request bodies, for both clients."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ from sandboxd.errors import InvalidRequest
 
 # Sizes as "512M", durations as "90s", cores as 1.5 or "150%", or plain numbers.
 Quantity = float | str
-# Names of limits to quantities; a literal dict of both kinds is inferred as one of objects.
+# Limit name to quantity. The value is object: a type checker infers a literal dict of str and float
+# values as dict[str, object].
 Limits = Mapping[str, object]
 Stdin = str | bytes | Literal[True]
-# Rows and columns; True = those of DEFAULT_TERMINAL.
+# Rows and columns; True = DEFAULT_TERMINAL.
 Terminal = bool | tuple[int, int]
 DEFAULT_TERMINAL = (24, 80)
-# A file's content, and its permission bits where these are not to be 0644.
+# A file's content, or (content, permission bits); the default bits are 0644.
 NewFile = str | bytes | tuple[str | bytes, int]
 Body = dict[str, Any]
-# More is streamed: a request with it could not be sent again, and a larger one is refused.
+# Longer input is streamed: the API refuses a larger body, and a streamed request cannot be sent
+# again.
 MAX_INLINE_BYTES = 1 << 20
 _PIECE_BYTES = 256 << 10
 Isolation = Literal["auto", "none", "basic", "standard", "strict"]
 Network = Literal["none", "loopback", "host"]
-# {"source": path, "target": path} and, where it may be written, "writable": True.
+# {"source": path, "target": path}, and "writable": True for a writable bind.
 Bind = Mapping[str, str | bool]
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None; mappings and lists as JSON has them."""
+    """Return the fields that are not None, mappings and sequences as plain dicts and lists."""
     return {name: _plain(value) for name, value in fields.items() if value is not None}
 
 
 def command(cmd: str | Sequence[str]) -> dict[str, Any]:
-    """A str runs by the shell, a sequence exactly."""
+    """Return the body's command field: a str is for the shell, a sequence is an argv."""
     if isinstance(cmd, str):
         return {"command": cmd}
     return {"argv": [*cmd]}
 
 
 def standard_input(stdin: Stdin | None, *, is_open: bool = False) -> tuple[Body, bytes | None]:
-    """The fields of a body, and what has to be written once the program runs; None = nothing.
+    """Return the body's fields, and the bytes to write once the program runs (None = no bytes).
 
-    Text and bytes are all of its input; True leaves it open. is_open: it is open anyhow, as a
-    terminal's is. Raises InvalidRequest.
+    stdin: a str or bytes is the whole input; True keeps the input open. is_open: the input is open
+    in any case, as with a terminal. Raises InvalidRequest.
     """
     match stdin:
         case None:
@@ -76,7 +78,7 @@ def _encoded(stdin: str | bytes) -> bytes:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """`data` as it is sent in a stream."""
+    """Split `data` into the pieces of a streamed request."""
     view = memoryview(data)
     return (bytes(view[at : at + _PIECE_BYTES]) for at in range(0, len(data), _PIECE_BYTES))
 
@@ -93,7 +95,7 @@ def execution(
     kill_grace: Quantity | None,
     tty: Terminal = False,
 ) -> tuple[Body, bytes | None]:
-    """The body of an execution, and what of its input is written once the program runs."""
+    """Return the body of an execution, and the bytes to write to stdin once the program runs."""
     fields = given(
         env=env, cwd=cwd, timeout_seconds=timeout, limits=limits, kill_grace_seconds=kill_grace,
         merge_output=merge_output or None,
@@ -113,9 +115,10 @@ def once(
     read_files: Sequence[str],
     **place: Any,
 ) -> Body:
-    """The body of a run in a sandbox of its own, from that of its execution. Raises InvalidRequest.
+    """Return the body of a run in a new sandbox. Raises InvalidRequest for streamed input.
 
-    The sandbox always has a name, so that a caller who leaves before the answer can release it.
+    execution_body: the result of `execution`. The sandbox always has a name, so that a caller who
+    leaves before the answer can release the sandbox.
     """
     body, rest = execution_body
     if rest is not None:
@@ -136,16 +139,16 @@ def _new_file(path: str, file: NewFile) -> Body:
 
 
 def first_wait(body: Mapping[str, Any], *, is_watched: bool) -> float:
-    """How long the request that starts an execution waits for its end, in seconds.
+    """Return the seconds that the request to start an execution waits for the end.
 
-    is_watched: somebody does something meanwhile, as those do whose input stays open.
+    is_watched: the caller works while the execution runs, so the wait is 0, as with open input.
     """
     is_open = body.get("stdin_open") or "tty" in body
     return 0.0 if is_watched or is_open else SHORT_SECONDS
 
 
 def kill(signal: int | str | None, grace: Quantity | None) -> dict[str, Any]:
-    """The body of a kill."""
+    """Return the body of a kill."""
     return given(signal=signal, grace_seconds=grace)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the clients do beyond single requests: pages, patience, waiting, whole outputs."""
+"""Flows of several requests: paged lists, retries for capacity, waits, whole outputs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sandboxd.errors import NotFound, SandboxdError
 
 DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
 SOCKET_VARIABLE = "SANDBOXD_SOCKET"
-# How long a restart of the daemon may take.
+# The longest restart of the daemon that a flow waits out.
 RESTART_SECONDS = 60.0
 RETRY_SECONDS = 0.2
-# The pauses between attempts to release the sandbox of a run that was left.
+# Pauses between attempts to release the sandbox of an abandoned run.
 RELEASE_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
-# How long a cancelled task may still take to kill the command.
+# The longest time that a cancelled task spends on killing the command.
 ABANDON_SECONDS = 5.0
 RUNNING = ("PENDING", "RUNNING")
 
@@ -34,25 +34,28 @@ T = TypeVar("T")
 
 
 def socket_path(named: str | None = None) -> str:
-    """The daemon's socket: as named, or by SANDBOXD_SOCKET, or the system service's."""
+    """Return `named`, else SANDBOXD_SOCKET, else the system service's socket path."""
     return named or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
 
 
 class Flows:
-    """One daemon. Every method raises what the daemon refused with, as sandboxd.errors."""
+    """Requests to one daemon. Methods raise refusals as classes of sandboxd.errors."""
 
     def __init__(self, path: str, waits: Waits) -> None:
         self.transport = Transport(path, waits)
         self.waits = waits
 
     async def ask(self, request: Request) -> Any:
-        """The answer's JSON; None for an empty body."""
+        """Send `request` and return the decoded JSON; None for an empty body."""
         return await self.transport.ask(request)
 
     async def pages(
         self, key: str, page: Callable[[str | None], Request]
     ) -> AsyncGenerator[JsonObject, None]:
-        """All entries of a list. page: the request for a page, by the cursor of the page before."""
+        """Iterate over all entries of a list.
+
+        page: the request of a page, by the cursor of the page before.
+        """
         cursor: str | None = None
         while True:
             answer = await self.ask(page(cursor))
@@ -63,13 +66,14 @@ class Flows:
                 return
 
     async def ask_patiently(self, request: Request, capacity_seconds: float | None) -> JsonObject:
-        """The answer; what is refused for want of room is asked again for so long."""
+        """Return the answer, and repeat a request refused for lack of room for `capacity_seconds`.
+        """
         patience = Patience(capacity_seconds or 0.0)
         while True:
             try:
                 answer: JsonObject = await self.ask(request)
             except NO_ROOM as exc:
-                # No daemon tells when there is room.
+                # The daemon sends no event when capacity becomes free.
                 await self.waits.sleep(patience.pause_seconds(exc))
             else:
                 return answer
@@ -77,14 +81,17 @@ class Flows:
     async def create_sandbox(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
     ) -> JsonObject:
-        """A new sandbox. capacity_seconds: how long to wait until there is room."""
+        """Create a sandbox.
+
+        capacity_seconds: how long to repeat a request refused for lack of room.
+        """
         return await self.ask_patiently(routes.create_sandbox(body), capacity_seconds)
 
     async def start_execution(
         self, ref: str, body: Mapping[str, Any], *, wait_seconds: float = 0.0,
         capacity_seconds: float | None = None,
     ) -> JsonObject:  # fmt: skip
-        """The execution, at the end or after `wait_seconds`; then `finish_execution`.
+        """Start an execution and return the state at the end, or after `wait_seconds`.
 
         An exception that is no refusal, for example KeyboardInterrupt or CancelledError, kills the
         execution.
@@ -95,21 +102,24 @@ class Flows:
         self, body: Mapping[str, Any], *, wait_seconds: float | None = 0.0,
         capacity_seconds: float | None = None,
     ) -> JsonObject:  # fmt: skip
-        """Start in a new sandbox, released with the execution; wait_seconds: None = to the end."""
+        """Start an execution in a new sandbox, released with the execution.
+
+        wait_seconds: None = to the end of the execution.
+        """
         return await self._start(routes.run(body, wait_seconds), capacity_seconds)
 
     async def run_once(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
     ) -> JsonObject:
-        """The finished execution of a run, with the files that `body` has read at the end.
+        """Run to the end and return the finished execution, with the files in `body`'s read_files.
 
-        Execution and wait go on when the daemon is restarted. An exception that is no refusal
-        releases the sandbox; `body` has to have a name for the sandbox.
+        Execution and wait go on over a restart of the daemon. An exception that is no refusal
+        releases the sandbox; `body` must have the sandbox's name.
         """
         request = routes.run(body, None)
 
         def is_refused(exc: SandboxdError) -> bool:
-            # A host that is being drained refuses, and a daemon that stops only ends the wait.
+            # Draining refuses new work for good; a stopping daemon only ends the wait.
             is_final = isinstance(exc, Silent | Unreadable) or bool(exc.details.get("draining"))
             return is_final or not (request.was_sent and request.has_key)
 
@@ -129,7 +139,8 @@ class Flows:
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
     ) -> JsonObject:
-        """The finished execution, or the state after the timeout (None = never)."""
+        """Return the finished execution, or the state after `timeout_seconds` (None = no timeout).
+        """
         while True:
             wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
             answer: JsonObject = await self.ask(routes.wait_execution(ref, execution_id, wait))
@@ -137,7 +148,7 @@ class Flows:
                 return answer
 
     async def finish_execution(self, ref: str, execution_id: str) -> JsonObject:
-        """The finished execution. Execution and wait go on when the daemon is restarted.
+        """Return the finished execution. Execution and wait go on over a restart of the daemon.
 
         Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
         """
@@ -151,9 +162,9 @@ class Flows:
         attempt: Callable[[], Coroutine[Any, Any, T]],
         is_final: Callable[[SandboxdError], bool] = lambda _: False,
     ) -> T:
-        """The result of `attempt`, made again while the daemon is away for a restart.
+        """Return the result of `attempt`, repeated while the daemon restarts.
 
-        Raises an attempt's error (one of AWAY) that is_final, or RESTART_SECONDS after the first.
+        Raises an error of AWAY when `is_final` says so, or RESTART_SECONDS after the first.
         """
         give_up: float | None = None
         while True:
@@ -164,11 +175,12 @@ class Flows:
                 give_up = now + RESTART_SECONDS if give_up is None else give_up
                 if now > give_up or is_final(exc):
                     raise
-            # No event tells that the daemon is back.
+            # No event says when the daemon is back.
             await self.waits.sleep(RETRY_SECONDS)
 
     async def all_output(self, execution: JsonObject, stream: str) -> bytes:
-        """Every byte of an execution's stream: what the answer carries, then the rest."""
+        """Return all bytes of an execution's stream: the inline part, then the rest by a request.
+        """
         inline = inline_output(execution, stream)
         if not execution[f"{stream}_inline_truncated"]:
             return inline
@@ -177,12 +189,12 @@ class Flows:
         return inline + await self.transport.read(request)
 
     async def _release_soon(self, name: str) -> None:
-        """Release a sandbox that may be about to be made."""
+        """Release a sandbox whose creation may still be under way."""
         for pause in RELEASE_PAUSES_SECONDS:
             try:
                 await self.ask(routes.release_sandbox(name))
             except NotFound:
-                # No event tells when a name comes to be.
+                # No event says when a sandbox of this name exists.
                 await self.waits.sleep(pause)
             else:
                 return
@@ -197,14 +209,15 @@ class Flows:
             if request.was_sent and request.has_key:
                 with suppress(SandboxdError, OSError):
                     async with self.waits.limited(ABANDON_SECONDS):
-                        # By the key the first answer comes again, with the execution's id.
+                        # By the same key the daemon repeats the first answer, with the execution's
+                        # id.
                         made = await self.ask(request)
                         await self.ask(routes.kill_execution(made["sandbox_id"], made["id"], {}))
             raise
 
 
 def _asks(route: Callable[P, Request]) -> Callable[Concatenate[Client, P], JsonObject]:
-    """A method of Client that asks by a route, with the route's signature and docstring."""
+    """Return a method of Client that sends a route's request, with the route's docstring."""
 
     @wraps(route)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> JsonObject:
@@ -215,7 +228,7 @@ def _asks(route: Callable[P, Request]) -> Callable[Concatenate[Client, P], JsonO
 
 
 class Client:
-    """One daemon, blocking. Every method raises what the daemon refused with (sandboxd.errors)."""
+    """Blocking requests to one daemon. Methods raise refusals as classes of sandboxd.errors."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -242,23 +255,23 @@ class Client:
     kill_execution = _asks(routes.kill_execution)
 
     def reach(self) -> None:
-        """Raises DaemonUnreachable where no daemon listens; sends no request."""
+        """Connect without a request. Raises DaemonUnreachable if no daemon listens."""
         finish(self._flow.transport.reach())
 
     @contextmanager
     def open(self, request: Request) -> Iterator[Iterator[bytes]]:
-        """The answer's body in pieces, on arrival."""
+        """Give the answer's body in pieces, on arrival."""
         with closing(finish(self._flow.transport.open(request))) as answer:
             yield iter(lambda: finish(answer.piece()), b"")
 
     def list_sandboxes(self, **filters: object) -> Iterator[JsonObject]:
-        """All that the caller may see, oldest first."""
+        """Iterate over the sandboxes that the caller may see, oldest first."""
         return iterate(
             self._flow.pages("sandboxes", lambda cursor: routes.list_sandboxes(filters, cursor))
         )
 
     def list_executions(self, ref: str | None = None, **filters: object) -> Iterator[JsonObject]:
-        """Executions of a sandbox, or all that the caller may see."""
+        """Iterate over the executions of a sandbox, or all that the caller may see."""
         return iterate(
             self._flow.pages(
                 "executions", lambda cursor: routes.list_executions(ref, filters, cursor)
@@ -268,21 +281,21 @@ class Client:
     def read_output(
         self, ref: str, execution_id: str, stream: str, *, offset: int = 0
     ) -> Iterator[bytes]:
-        """What was printed so far."""
+        """Iterate over the output of a stream up to now, from byte `offset`."""
         with self.open(routes.read_output(ref, execution_id, stream, offset)) as pieces:
             yield from pieces
 
 
 def ended(answer: JsonObject) -> JsonObject | None:
-    """The answer, if the execution has ended and the answer has the output, as no list's has."""
+    """Return `answer` if the execution has ended and the answer carries output (lists do not)."""
     return answer if answer["status"] not in RUNNING and "stdout" in answer else None
 
 
 def inline_output(execution: JsonObject, stream: str) -> bytes:
-    """The bytes of a stream that an answer carries."""
+    """Return the bytes of a stream that an answer carries."""
     encoded = execution.get(f"{stream}_base64")
     if encoded is not None:
-        # Rarely needed, and no part of what a short command loads.
+        # Imported late: text output, the common case, needs no base64.
         import base64
 
         return base64.b64decode(encoded)

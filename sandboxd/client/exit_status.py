@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One number for how an execution ended, as shells and schedulers have it."""
+"""Exit codes for finished executions, as shells and schedulers define them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNALLED = 128
 
 
 def exit_status(execution: Mapping[str, Any]) -> int:
-    """The exit code that a finished execution stands for."""
+    """Return the exit code for a finished execution."""
     match execution["status"]:
         case "EXITED":
             return int(execution["exit_code"])

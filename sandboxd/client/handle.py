@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An execution that may still run: for asyncio, and the same blocking."""
+"""Handles of started executions: AsyncHandle for asyncio, Handle for the blocking client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandboxd.errors import Conflict, ExecutionFinished, SandboxdError
 
 
 class AsyncHandle:
-    """A started execution: iterate over its output, `wait` for its end, `kill` it."""
+    """A started execution: iterate over the output, `wait` for the end, or `kill` the execution."""
 
     def __init__(self, client: Flows, answer: JsonObject) -> None:
         self._client = client
@@ -27,7 +27,8 @@ class AsyncHandle:
         self._feeding: Background | None = None
 
     def feed(self, data: bytes) -> None:
-        """Write all of its input, then the end, while it runs; `wait` raises what stops that."""
+        """Write `data` as the whole input in the background; `wait` raises a failure of that write.
+        """
         self._feeding = self._client.waits.start(self._pass_on(data))
 
     async def _pass_on(self, data: bytes) -> None:
@@ -36,10 +37,10 @@ class AsyncHandle:
             await self._client.ask(request)
             await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
         except Conflict:
-            # The program has ended or closed its input, as it may.
+            # The program has ended or closed stdin, which is no error.
             return
         except (SandboxdError, OSError):
-            # Rather than with a hole in its input it ends.
+            # An execution with part of the input missing must not go on.
             with suppress(SandboxdError, OSError):
                 await self.kill()
             raise
@@ -48,9 +49,9 @@ class AsyncHandle:
         return f"<{type(self).__name__} {self.id} in sandbox {self.sandbox_id}>"
 
     async def __aiter__(self) -> AsyncGenerator[Output, None]:
-        """What it prints, from its first byte on, as it comes; ends when the execution does.
+        """Iterate over the output on arrival, from the first byte to the execution's end.
 
-        Goes on where it was when the connection breaks. Each iteration begins anew.
+        A broken connection is resumed at the same byte. Each iteration starts at the first byte.
         """
         decoder = Decoder()
         async with aclosing(tail.flow(self._client, self.sandbox_id, self.id)) as pieces:
@@ -58,25 +59,26 @@ class AsyncHandle:
                 yield decoder.output(stream, data)
 
     def output(self, since: datetime | None = None) -> AsyncGenerator[TimedOutput, None]:
-        """What it prints and when each piece came, as it comes; ends when the execution does.
+        """Iterate over the output with the time of each piece, on arrival, to the execution's end.
 
-        since: only what came then or later. Goes on where it was when the connection breaks.
-        Raises OutputTimesUnknown where times were not kept.
+        since: skip output from before that time. A broken connection is resumed at the same byte.
+        Raises OutputTimesUnknown if the times were not kept.
         """
         return timed.flow(self._client, self.sandbox_id, self.id, since=since)
 
     async def status(self) -> str:
-        """RUNNING, or how it ended."""
+        """Return RUNNING, or the status of the ended execution."""
         status: str = (await self.info())["status"]
         return status
 
     async def info(self) -> dict[str, Any]:
-        """All about it as the API answers (docs/api.md)."""
+        """Return the execution as the API answers (docs/api.md)."""
         answer: JsonObject = await self._client.ask(routes.get_execution(self.sandbox_id, self.id))
         return answer
 
     async def wait(self, timeout: float | None = None) -> Result:
-        """The result, once it ended. Raises TimeoutError when that takes over `timeout` seconds."""
+        """Return the result at the end. Raises TimeoutError after `timeout` seconds (None = never).
+        """
         if self._ended is not None:
             answer = self._ended
         elif timeout is None:
@@ -96,30 +98,31 @@ class AsyncHandle:
     async def kill(
         self, signal: int | str | None = None, *, grace: bodies.Quantity | None = None
     ) -> None:
-        """End it with all it started, after SIGTERM and `grace`, or only send `signal`.
+        """Send `signal`, or end the execution with all processes: SIGTERM, then SIGKILL after
+        `grace`.
 
-        One that has ended already is left alone.
+        An ended execution is no error.
         """
         body = bodies.kill(signal, grace)
         with suppress(ExecutionFinished):
             await self._client.ask(routes.kill_execution(self.sandbox_id, self.id, body))
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Give its terminal another size."""
+        """Set the size of the execution's terminal."""
         await self._client.ask(routes.resize(self.sandbox_id, self.id, rows, cols))
 
     async def write_stdin(self, data: str | bytes) -> None:
-        """Send more input to an execution that was started with stdin=True or tty."""
+        """Send input to an execution started with stdin=True or tty."""
         raw = data.encode() if isinstance(data, str) else data
         await self._client.ask(routes.write_stdin(self.sandbox_id, self.id, raw))
 
     async def close_stdin(self) -> None:
-        """Let it read the end of its input, if it has not ended itself."""
+        """Close the execution's input; an ended execution is no error."""
         with suppress(ExecutionFinished):
             await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
 
     async def abandon(self) -> None:
-        """Kill it as far as that can be done: for a caller that is leaving with an error."""
+        """Kill the execution and ignore refusals, for a caller that leaves with an exception."""
         if self._feeding is not None:
             self._feeding.cancel()
         with suppress(SandboxdError, OSError):
@@ -128,7 +131,7 @@ class AsyncHandle:
 
 
 class Handle:
-    """A started execution: iterate over its output, `wait` for its end, `kill` it."""
+    """A started execution: iterate over the output, `wait` for the end, or `kill` the execution."""
 
     def __init__(self, flow: AsyncHandle) -> None:
         self._flow = flow
@@ -136,23 +139,24 @@ class Handle:
         self.sandbox_id = flow.sandbox_id
 
     def feed(self, data: bytes) -> None:
-        """Write all of its input, then the end, while it runs; `wait` raises what stops that."""
+        """Write `data` as the whole input in the background; `wait` raises a failure of that write.
+        """
         self._flow.feed(data)
 
     __repr__ = AsyncHandle.__repr__
 
     def __iter__(self) -> Iterator[Output]:
-        """What it prints, from its first byte on, as it comes; ends when the execution does.
+        """Iterate over the output on arrival, from the first byte to the execution's end.
 
-        Goes on where it was when the connection breaks. Each iteration begins anew.
+        A broken connection is resumed at the same byte. Each iteration starts at the first byte.
         """
         return iterate(self._flow.__aiter__())
 
     def output(self, since: datetime | None = None) -> Iterator[TimedOutput]:
-        """What it prints and when each piece came, as it comes; ends when the execution does.
+        """Iterate over the output with the time of each piece, on arrival, to the execution's end.
 
-        since: only what came then or later. Goes on where it was when the connection breaks.
-        Raises OutputTimesUnknown where times were not kept.
+        since: skip output from before that time. A broken connection is resumed at the same byte.
+        Raises OutputTimesUnknown if the times were not kept.
         """
         return iterate(self._flow.output(since))
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/1.1 as bytes, without I/O: what a request looks like, and a parser of the answer.
+"""HTTP/1.1 without I/O: the bytes of a request, and a parser of the answer.
 
-http.client would do, but loads email and ssl, which takes longer than the whole of a short command
-of sandboxctl.
+http.client would import email and ssl, which takes longer than a short command of sandboxctl.
 """
 
 from __future__ import annotations
@@ -15,28 +14,29 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 class ProtocolError(Exception):
-    """Raised when what came is not an HTTP/1.1 answer."""
+    """Raised when the bytes received are not an HTTP/1.1 answer."""
 
 
 class Ended(ProtocolError):
-    """Raised when the connection ended before the answer did."""
+    """Raised when the connection ended before the answer was complete."""
 
 
 def quote(text: str, safe: str = "") -> str:
-    """`text` percent-encoded; file names that are not UTF-8 come as os.fsdecode gives them."""
+    """Percent-encode `text`; surrogates of os.fsdecode become the original bytes."""
     kept = _UNRESERVED.union(safe.encode())
     data = text.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte in kept else f"%{byte:02X}" for byte in data)
 
 
 def encode_query(query: Mapping[str, object]) -> str:
-    """`?name=value&...`, or nothing."""
+    """Return `?name=value&...`, or "" for an empty query."""
     pairs = (f"{quote(name)}={quote(str(value))}" for name, value in query.items())
     return f"?{'&'.join(pairs)}" if query else ""
 
 
 def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """The bytes of a request up to the body. Raises ValueError for a line break."""
+    """Return the bytes of a request up to the body. Raises ValueError for a line break in a header.
+    """
     lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, "", ""])
@@ -46,7 +46,8 @@ def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 class AnswerParser:
-    """`feed` what came (b"" at the connection's end), `take` the body as far as it is there."""
+    """Parser of one answer: `feed` received bytes (b"" at the connection's end), `take` body bytes.
+    """
 
     def __init__(self, *, has_no_body: bool = False) -> None:
         self.status = 0
@@ -57,12 +58,12 @@ class AnswerParser:
         self._buffer = bytearray()
         self._body = bytearray()
         self._is_chunked = False
-        # Bytes up to the end of the body or chunk; None = to the end of the connection.
+        # Bytes left in the body or chunk; None = to the end of the connection.
         self._left: int | None = None
         self._is_within_chunk = False
 
     def feed(self, data: bytes) -> None:
-        """Parse on. Raises ProtocolError."""
+        """Parse received bytes. Raises ProtocolError."""
         if not data:
             self._end()
             return
@@ -76,7 +77,7 @@ class AnswerParser:
                 self._read_plain()
 
     def take(self) -> bytes:
-        """The received bytes of the body that were not taken yet."""
+        """Return the body bytes received since the last call."""
         body = bytes(self._body)
         self._body.clear()
         return body
@@ -102,7 +103,7 @@ class AnswerParser:
         if not version.startswith("HTTP/1.") or len(code) != 3 or not code.isdigit():
             raise ProtocolError("not HTTP")
         if code[0] == "1":
-            # An interim answer (RFC 9110, 15.2): the real one follows.
+            # An interim answer (RFC 9110, 15.2) precedes the final answer.
             self._read_head()
             return
         self.status = int(code)
@@ -113,7 +114,7 @@ class AnswerParser:
         self._frame()
 
     def _frame(self) -> None:
-        """How the body ends (RFC 9112, 6.3)."""
+        """Find out how the body ends (RFC 9112, 6.3)."""
         length = self.headers.get("content-length")
         if self._has_no_body or self.status in (204, 304):
             self.is_complete = True
@@ -151,7 +152,7 @@ class AnswerParser:
             self._read_line(line)
 
     def _read_line(self, line: str) -> None:
-        """A line between chunks: a chunk's size, the end of a chunk's data, or a trailer field."""
+        """Parse a line between chunks: a chunk's size, the end of a chunk's data, or a trailer."""
         if self._is_within_chunk:
             if line:
                 raise ProtocolError("a chunk longer than it said")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the daemon's error form back to the error classes, and what only a client can meet."""
+"""The daemon's error form as error classes, and the errors that arise in the client alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 from sandboxd import errors
 from sandboxd.errors import MethodNotAllowed, RouteNotFound, SandboxdError
 
-# In the details of a refusal: after how many seconds it may be worth another try.
+# A refusal's details: seconds after which a retry may succeed.
 RETRY_AFTER = "retry_after_seconds"
 
 
 class DaemonUnreachable(SandboxdError):
-    """Raised when nobody answers on the socket; `number` is the errno of connect(2)."""
+    """Raised when no daemon answers on the socket; `number` is the errno of connect(2)."""
 
     code: ClassVar[str] = "DAEMON_UNREACHABLE"
     retryable = True
@@ -37,32 +37,32 @@ class DaemonUnreachable(SandboxdError):
 
 
 class ConnectionLost(SandboxdError):
-    """Raised when the daemon went away before its answer was complete."""
+    """Raised when the connection ended before the daemon's answer was complete."""
 
     code: ClassVar[str] = "CONNECTION_LOST"
     retryable = True
 
 
 class Silent(ConnectionLost):
-    """Raised when the daemon said nothing for as long as it may."""
+    """Raised when the daemon sent no bytes within the request's timeout."""
 
 
 class Unreadable(ConnectionLost):
-    """Raised when what the daemon sent is not what it promised."""
+    """Raised when the daemon's answer is not well-formed."""
 
 
 class ServerTooOld(SandboxdError):
-    """Raised when the daemon does not know what was asked for: it is older than this client."""
+    """Raised when a daemon older than this client does not know the route."""
 
     code: ClassVar[str] = "SERVER_TOO_OLD"
 
 
 class UnknownRefusal(SandboxdError):
-    """Raised for a code that this client does not know; it is in `details`."""
+    """Raised for an error code unknown to this client; `details` has the code."""
 
 
 class NoBody(UnknownRefusal):
-    """Raised for a refusal that only has a `status`, as the answer to HEAD."""
+    """Raised for a refusal without a body, as to HEAD; `status` is the HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"cannot do this: HTTP status {status}, with no word on why")
@@ -70,7 +70,7 @@ class NoBody(UnknownRefusal):
 
 
 def closed() -> ConnectionLost:
-    """The error for a connection that ended before the answer did."""
+    """Return the error for a connection that ended before the answer was complete."""
     return ConnectionLost(
         "cannot get an answer from sandboxd: it closed the connection",
         hint="see its journal; an execution that was running goes on or is listed as ended",
@@ -78,12 +78,12 @@ def closed() -> ConnectionLost:
 
 
 def silent(timeout_seconds: float | None) -> Silent:
-    """The error for an answer that did not come in time."""
+    """Return the error for an answer that did not come in time."""
     return Silent(f"cannot get an answer from sandboxd: none within {timeout_seconds:g} seconds")
 
 
 def away(cause: SandboxdError, ref: str, execution_id: str) -> ConnectionLost:
-    """The error for a daemon that does not come back while an execution is waited for."""
+    """Return the error for a daemon that stays away while a flow waits for an execution."""
     return ConnectionLost(
         f"cannot learn how the execution ends: sandboxd is away ({cause})",
         hint=f"ask later with: sandboxctl inspect {ref} {execution_id}",
@@ -91,17 +91,17 @@ def away(cause: SandboxdError, ref: str, execution_id: str) -> ConnectionLost:
 
 
 def unreadable(reason: object) -> Unreadable:
-    """The error for an answer in another form."""
+    """Return the error for a malformed answer."""
     return Unreadable(f"cannot understand the answer of sandboxd: {reason}")
 
 
-# What a client of the same version never gets, since it asks for routes that are there.
+# A client never gets these codes from a daemon of the same version.
 _NOT_KNOWN_THERE = (RouteNotFound.code, MethodNotAllowed.code)
 _UPGRADE = "upgrade the daemon, or do without; `sandboxctl doctor` shows its version"
 
 
 def refusal(status: int, body: bytes, retry_after: str | None = None) -> SandboxdError:
-    """The error that an answer of `status` stands for. retry_after: the header's value."""
+    """Return the error for an answer of `status`. retry_after: the header's value."""
     if not body:
         return NoBody(status)
     try:
@@ -124,7 +124,7 @@ def refusal(status: int, body: bytes, retry_after: str | None = None) -> Sandbox
 def of_code(
     code: str, message: str, hint: str | None = None, details: Mapping[str, Any] | None = None
 ) -> SandboxdError:
-    """The error of this code; UnknownRefusal for one that this client does not know."""
+    """Return the error of this code, or UnknownRefusal for a code unknown to this client."""
     kind = _BY_CODE.get(code)
     if kind is None:
         return UnknownRefusal(message, hint=hint, details={**(details or {}), "code": code})

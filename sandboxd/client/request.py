@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request, and whether to send the request again when the connection broke."""
+"""HTTP requests, and the rules for sending a request again after a broken connection."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from sandboxd.client.refusals import (
 )
 from sandboxd.errors import CapacityExceeded, Draining, QuotaExceeded, SandboxdError
 
-# Creating and releasing wait for systemd, and that for the kernel.
+# Creating and releasing wait for systemd, which waits for the kernel.
 TIMEOUT_SECONDS = 150.0
 KEY_HEADER = "Idempotency-Key"
-# Long enough for a daemon that is being restarted.
+# Together long enough for a restart of the daemon.
 _PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
-# Where a refusal does not say after how long; and what a server may not make it less than.
+# The pause after a refusal without a time, and the shortest pause that a server may ask for.
 _BUSY_PAUSE_SECONDS = 1.0
 _LEAST_PAUSE_SECONDS = 0.05
-# Refusals for want of room, which may be made by the end of a sandbox or execution.
+# Refusals for lack of room: the end of a sandbox or execution may make room.
 NO_ROOM = (CapacityExceeded, QuotaExceeded)
-# What a restart of the daemon answers with, or does not.
+# Errors during a restart of the daemon.
 AWAY = (Draining, ConnectionLost, DaemonUnreachable)
 _RESTARTING = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 class Request:
-    """Method, path (percent-encoded), query, and a JSON `body`, `data` or a `source`.
+    """Method, path (percent-encoded), query, and a JSON `body`, bytes `data` or a stream `source`.
 
-    source: the body's bytes, as many as `size_bytes` says (None = unknown). timeout_seconds: how
-    long the daemon may be silent (None = for ever). has_key: sent twice, the request is done once,
-    where the daemon keeps keys. was_sent: whether a daemon may have received a part.
+    source: the body in pieces, `size_bytes` long (None = unknown). timeout_seconds: how long the
+    daemon may be silent (None = for ever). has_key: a daemon that knows Idempotency-Key does a
+    repeated request once. was_sent: whether the daemon may have received a part.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Request:
         self.headers |= headers or {}
 
     def parts(self) -> Iterator[bytes]:
-        """The bytes to send; head and a body that is there already are a single write."""
+        """Iterate over the bytes to send; the head and a whole body are a single write."""
         self.was_sent = True
         head = request_head(self.method, self.path + encode_query(self.query), self.headers)
         yield head + (self.data or b"")
@@ -101,10 +101,10 @@ class Request:
         yield b"0\r\n\r\n"
 
     def relax(self, error: SandboxdError) -> None:
-        """Ask in a form that this daemon takes; raises any other `error`.
+        """Change the request to a form that this daemon takes. Raises `error` if no change helps.
 
-        Without a key where the caller has too many, and by an older daemon without a wait at the
-        start, which only newer ones bound. Nothing was done yet, so there is nothing to do twice.
+        The key is dropped if the caller has too many. For an older daemon, which takes no wait in
+        seconds, `wait` becomes false. The refused request had no effect, so no work is done twice.
         """
         fields = error.details.get("fields", ())
         if self.has_key and error.details.get("quota") == "idempotency_keys":
@@ -115,7 +115,7 @@ class Request:
             self.data = json.dumps(self._body).encode()
             self.headers["Content-Length"] = str(len(self.data))
             if self.has_key:
-                # The first key belongs to the first body.
+                # The daemon holds the first key against the first body.
                 self.headers[KEY_HEADER] = os.urandom(16).hex()
         else:
             raise error
@@ -126,12 +126,12 @@ class Request:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether sending the request twice does the same as once, without a key."""
+        """Whether repeating the request without a key has the effect of a single request."""
         return self.method in ("GET", "HEAD", "PUT", "DELETE") and self.source is None
 
 
 class Attempts:
-    """How often a request is sent."""
+    """The attempts to send one request."""
 
     def __init__(self, request: Request) -> None:
         self._pauses = iter(_PAUSES_SECONDS)
@@ -139,7 +139,7 @@ class Attempts:
         self._was_lost = False
 
     def pause_seconds(self, error: SandboxdError) -> float:
-        """How long to wait before the next attempt; raises `error` when there is none."""
+        """Return the seconds before the next attempt. Raises `error` when no attempt is left."""
         is_lost = isinstance(error, ConnectionLost) and not isinstance(error, Silent | Unreadable)
         is_restarting = (
             self._was_lost and isinstance(error, DaemonUnreachable) and error.number in _RESTARTING
@@ -152,13 +152,13 @@ class Attempts:
 
 
 class Patience:
-    """How long a caller waits for what is refused for want of room now."""
+    """The time that a caller repeats a request refused for lack of room."""
 
     def __init__(self, seconds: float) -> None:
         self._give_up = time.monotonic() + seconds
 
     def pause_seconds(self, error: SandboxdError) -> float:
-        """How long to wait before the next attempt; raises `error` when that would be too late."""
+        """Return the seconds before the next attempt. Raises `error` when the time is over."""
         left = self._give_up - time.monotonic()
         if left <= 0:
             raise error

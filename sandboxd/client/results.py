@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the clients give back."""
+"""Values that the clients return."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandboxd.errors import SandboxdError
 
 
 class Output(NamedTuple):
-    """A piece of what an execution printed; `text` is `data` with a character never cut in two."""
+    """A piece of an execution's output; `text` is `data` decoded without splitting a character."""
 
     stream: str
     text: str
@@ -26,7 +26,7 @@ class Output(NamedTuple):
 
 
 class TimedOutput(NamedTuple):
-    """The same, with the time in UTC at which it came; None where nobody knows."""
+    """A piece of an execution's output with the arrival time in UTC; None = unknown."""
 
     stream: str
     text: str
@@ -34,14 +34,17 @@ class TimedOutput(NamedTuple):
     at: datetime | None
 
 
-# What a repr shows of each stream.
+# Characters of each stream in a repr.
 _SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReadFile:
-    """A file as it was after a run. mode: permission bits. error: why it could not be read; then
-    `data` and `text` raise it."""
+    """A file's content after a run.
+
+    mode: permission bits. error: why the file could not be read; `data` and `text` then raise
+    `error`.
+    """
 
     path: str
     mode: int | None
@@ -50,14 +53,14 @@ class ReadFile:
 
     @property
     def data(self) -> bytes:
-        """Its bytes."""
+        """The file's bytes. Raises `error`."""
         if self.error is not None:
             raise self.error
         return self.content
 
     @property
     def text(self) -> str:
-        """The same as text; what is not UTF-8 is replaced."""
+        """The file's text; bytes that are not UTF-8 are replaced. Raises `error`."""
         return self.data.decode("utf-8", "replace")
 
     def __repr__(self) -> str:
@@ -66,7 +69,7 @@ class ReadFile:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> ReadFile:
-        """From an answer."""
+        """Make a file from the API's answer."""
         if (error := answer["error"]) is not None:
             return cls(answer["path"], None, of_code(error["code"], error["message"]), b"")
         encoded = answer["base64"]
@@ -76,11 +79,11 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """A finished execution. `raw` is the answer that it was made from, as API.md has it.
+    """A finished execution. `raw` is the API's answer (docs/api.md).
 
-    exit_code: None unless it ended by itself. signal: the one that ended it. error_code and
-    limit_owner: which limit ended it and whose it was, else None. files: by the paths that `once`
-    was given as `read_files`.
+    exit_code: None unless the command ended by itself. signal: the signal that ended the command.
+    error_code and limit_owner: the limit that ended the command and the limit's owner, else None.
+    files: by the paths given to `once` as `read_files`.
     """
 
     id: str
@@ -98,25 +101,25 @@ class Result:
 
     @property
     def stdout(self) -> str:
-        """What it printed, as text; what is not UTF-8 is replaced."""
+        """Standard output as text; bytes that are not UTF-8 are replaced."""
         return self.stdout_bytes.decode("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
-        """The same for standard error."""
+        """Standard error as text; bytes that are not UTF-8 are replaced."""
         return self.stderr_bytes.decode("utf-8", "replace")
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether the command ended by itself with exit code 0."""
         return self.status == "EXITED" and self.exit_code == 0
 
     @property
     def returncode(self) -> int:
-        """As a shell has it: the exit code, or 128 and the signal's number.
+        """The exit code as in a shell: the command's own, or 128 plus the signal's number.
 
-        137 where a limit, a kill or a release ended it, whatever signal that took; 125 where it
-        could not be set up or nobody knows how it ended.
+        137 if a limit, a kill or a release ended the command, by any signal; 125 if the command
+        could not be set up or the end is unknown.
         """
         return exit_status(self.raw)
 
@@ -130,7 +133,7 @@ class Result:
         return f"<{type(self).__name__} {self.id} {' '.join(parts)}>"
 
     def check(self) -> None:
-        """Raises CommandFailed unless it is `ok`."""
+        """Raises CommandFailed unless `ok`."""
         if not self.ok:
             raise CommandFailed(self)
 
@@ -138,7 +141,10 @@ class Result:
     def of(
         cls, answer: Mapping[str, Any], stdout: bytes, stderr: bytes, read_files: Sequence[str] = ()
     ) -> Result:
-        """From an answer and all of its output. read_files: the paths of the answer's files."""
+        """Make a result from the API's answer and all output.
+
+        read_files: the paths of the answer's files.
+        """
         known = {one.name for one in fields(Usage)}
         files = [ReadFile.of(file) for file in answer.get("files", ())]
         usage = {name: value for name, value in answer["usage"].items() if name in known}
@@ -159,7 +165,7 @@ class Result:
 
 
 class CommandFailed(SandboxdError):
-    """Raised by `check` when the command did not end with 0; `result` has all about it."""
+    """Raised by `check` when the command did not end with 0; `result` is the finished execution."""
 
     code: ClassVar[str] = "COMMAND_FAILED"
 
@@ -173,10 +179,11 @@ class CommandFailed(SandboxdError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, directory or other thing in a sandbox's home; `path` is relative to the home.
+    """An entry of a directory in a sandbox; `path` is relative to the home.
 
     type: file, directory, symlink, fifo, socket or device. mode: permission bits. target: a
-    symlink's. A path that is not UTF-8 is as os.fsdecode gives it, and may be passed back.
+    symlink's target. A path that is not UTF-8 has surrogates as by os.fsdecode, and may be passed
+    back.
     """
 
     path: str
@@ -188,17 +195,17 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
     def kept(self) -> tuple[int, float]:
-        """What a copy keeps: permission bits, and the time of its change in seconds since 1970."""
+        """Permission bits and mtime in seconds since 1970, as kept by a copy."""
         return self.mode & 0o777, self.modified_at.timestamp()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Entry:
-        """From an answer."""
+        """Make an entry from the API's answer."""
         return cls(
             path=native_path(answer),
             type=answer["type"],
@@ -210,12 +217,12 @@ class Entry:
 
 
 class Decoder:
-    """Bytes of two streams to text, a character that is cut in two being kept for its rest."""
+    """Decoder of both output streams to text; a split character waits for the missing bytes."""
 
     def __init__(self) -> None:
         new = codecs.getincrementaldecoder("utf-8")
         self._decoders = {"stdout": new("replace"), "stderr": new("replace")}
 
     def output(self, stream: str, data: bytes) -> Output:
-        """The next piece of a stream."""
+        """Decode the next piece of a stream."""
         return Output(stream, self._decoders[stream].decode(data), data)

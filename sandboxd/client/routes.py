@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's routes as requests, for the blocking and the asyncio client alike."""
+"""Routes of the API as requests, for both clients."""
 
 from __future__ import annotations
 
@@ -15,94 +15,94 @@ if TYPE_CHECKING:
 Body = Mapping[str, Any]
 PAGE = 1000
 FINAL_WAIT_SECONDS = 3600.0
-# What ends sooner takes one request.
+# Seconds that a start waits: a shorter execution takes a single request.
 SHORT_SECONDS = 0.2
 
 
 def sandbox_path(ref: str) -> str:
-    """The path of a sandbox, by id or name."""
+    """Return the path of a sandbox, by id or name."""
     return f"/v1/sandboxes/{quote(ref)}"
 
 
 def execution_path(ref: str, execution_id: str) -> str:
-    """The path of an execution."""
+    """Return the path of an execution."""
     return f"{sandbox_path(ref)}/executions/{quote(execution_id)}"
 
 
 def host() -> Request:
-    """What the host can do."""
+    """Ask what the host can do."""
     return Request("GET", "/v1/host")
 
 
 def set_draining(*, draining: bool) -> Request:
-    """Have the host take no new work, or take it again."""
+    """Have the host refuse new work, or accept new work again."""
     return Request("POST", f"/v1/host/{'drain' if draining else 'undrain'}")
 
 
 def create_sandbox(body: Body) -> Request:
-    """A new sandbox."""
+    """Create a sandbox."""
     return Request("POST", "/v1/sandboxes", body, has_key=True)
 
 
 def get_sandbox(ref: str) -> Request:
-    """One sandbox."""
+    """Ask for one sandbox."""
     return Request("GET", sandbox_path(ref))
 
 
 def list_sandboxes(filters: Mapping[str, object], cursor: str | None) -> Request:
-    """A page of them."""
+    """Ask for a page of the sandboxes that the caller may see."""
     return _page("/v1/sandboxes", filters, cursor)
 
 
 def change_sandbox(ref: str, body: Body) -> Request:
-    """Change it live."""
+    """Change a sandbox live."""
     return Request("PATCH", sandbox_path(ref), body)
 
 
 def release_sandbox(ref: str) -> Request:
-    """Answered once it is gone."""
+    """Release a sandbox; the answer comes after the release is complete."""
     return Request("DELETE", sandbox_path(ref))
 
 
 def suspend_sandbox(ref: str) -> Request:
-    """Freeze every process in it."""
+    """Freeze all processes of a sandbox."""
     return Request("POST", f"{sandbox_path(ref)}/suspend")
 
 
 def resume_sandbox(ref: str) -> Request:
-    """Let them go on."""
+    """Thaw all processes of a sandbox."""
     return Request("POST", f"{sandbox_path(ref)}/resume")
 
 
 def sandbox_metrics(ref: str, *, by_execution: bool = False) -> Request:
-    """What it uses now."""
+    """Ask for a sandbox's current usage."""
     query = {"by_execution": "true"} if by_execution else {}
     return Request("GET", f"{sandbox_path(ref)}/metrics", query=query)
 
 
 def history(since: str, until: str, points: int) -> Request:
-    """What was used, how executions ended and what was refused."""
+    """Ask for usage, execution outcomes and refusals over time."""
     query = {"since": since, "until": until, "points": points}
     return Request("GET", "/v1/history", query=query)
 
 
 def start_execution(ref: str, body: Body, wait_seconds: float = 0.0) -> Request:
-    """Answered with the execution: when it ended, or after `wait_seconds` as it is then."""
+    """Start an execution; the answer comes at the end, or after `wait_seconds`."""
     return _start(f"{sandbox_path(ref)}/executions", body, wait_seconds)
 
 
 def run(body: Body, wait_seconds: float | None = 0.0) -> Request:
-    """The same in a new sandbox that lives as long as it; wait_seconds: None = to its end."""
+    """Start an execution in a new sandbox, released at the end. wait_seconds: None = to the end."""
     return _start("/v1/run", body, wait_seconds)
 
 
 def get_execution(ref: str, execution_id: str) -> Request:
-    """One execution as it is now."""
+    """Ask for the current state of an execution."""
     return Request("GET", execution_path(ref, execution_id))
 
 
 def wait_execution(ref: str, execution_id: str, wait_seconds: float) -> Request:
-    """Answered when it has ended, or after `wait_seconds` as it is then."""
+    """Ask for an execution; the answer comes at the end, or after `wait_seconds`."""
     return Request(
         "GET", execution_path(ref, execution_id), query={"wait": wait_seconds},
         timeout_seconds=wait_seconds + TIMEOUT_SECONDS,
@@ -110,46 +110,46 @@ def wait_execution(ref: str, execution_id: str, wait_seconds: float) -> Request:
 
 
 def list_executions(ref: str | None, filters: Mapping[str, object], cursor: str | None) -> Request:
-    """A page of those of one sandbox, or of all that the caller may see."""
+    """Ask for a page of a sandbox's executions, or of all that the caller may see."""
     path = "/v1/executions" if ref is None else f"{sandbox_path(ref)}/executions"
     return _page(path, filters, cursor)
 
 
 def kill_execution(ref: str, execution_id: str, body: Body) -> Request:
-    """End it, or only send a signal."""
+    """End an execution, or only send a signal."""
     return Request("POST", f"{execution_path(ref, execution_id)}/kill", body)
 
 
 def write_stdin(ref: str, execution_id: str, data: bytes) -> Request:
-    """More input."""
+    """Send input to an execution."""
     return Request("POST", f"{execution_path(ref, execution_id)}/stdin", data=data)
 
 
 def stream_stdin(ref: str, execution_id: str, pieces: Iterable[bytes]) -> Request:
-    """More input, as it comes; answered when it ends and all was taken."""
+    """Stream input to an execution; the answer comes when all input is taken."""
     path = f"{execution_path(ref, execution_id)}/stdin"
     return Request("POST", path, source=pieces, timeout_seconds=None)
 
 
 def resize(ref: str, execution_id: str, rows: int, cols: int) -> Request:
-    """Give its terminal another size."""
+    """Set the size of an execution's terminal."""
     path = f"{execution_path(ref, execution_id)}/resize"
     return Request("POST", path, {"rows": rows, "cols": cols})
 
 
 def close_stdin(ref: str, execution_id: str) -> Request:
-    """No more input."""
+    """Close an execution's input."""
     return Request("POST", f"{execution_path(ref, execution_id)}/stdin/close")
 
 
 def read_output(ref: str, execution_id: str, stream: str, offset: int) -> Request:
-    """What was printed so far."""
+    """Read the output of a stream up to now."""
     query = {"stream": stream, "offset": offset}
     return Request("GET", f"{execution_path(ref, execution_id)}/output", query=query)
 
 
 def follow_output(ref: str, execution_id: str, stream: str, offset: int) -> Request:
-    """What was printed so far, and what is later, up to the execution's end."""
+    """Read the output of a stream up to the execution's end, on arrival."""
     return Request(
         "GET", f"{execution_path(ref, execution_id)}/output", timeout_seconds=None,
         query={"stream": stream, "offset": offset, "follow": "true"},
@@ -159,7 +159,7 @@ def follow_output(ref: str, execution_id: str, stream: str, offset: int) -> Requ
 def timed_output(
     ref: str, execution_id: str, last_id: str, *, since: datetime | None, follow: bool
 ) -> Request:
-    """What was printed after an id, and since a moment, with its times, as Server-Sent Events."""
+    """Read output after `last_id` and since a time, with times, as Server-Sent Events."""
     query = {"timestamps": "true", "follow": "true" if follow else "false"}
     if since is not None:
         query["since"] = since.isoformat()
@@ -169,7 +169,7 @@ def timed_output(
 
 
 def host_events(last_id: str) -> Request:
-    """All that happens, as Server-Sent Events, from now on or after an id."""
+    """Follow all events, from now on or after `last_id`, as Server-Sent Events."""
     headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
     return Request("GET", "/v1/events", headers=headers)
 

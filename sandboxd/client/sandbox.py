@@ -19,7 +19,7 @@ H = TypeVar("H")
 
 
 class SandboxFlow(Generic[H]):
-    """The flows of both clients' sandboxes. H: the class of the client's handles."""
+    """Flows of a sandbox object. H: the class of the client's handles."""
 
     def __init__(self, client: Flows, answer: JsonObject) -> None:
         self._client = client
@@ -46,11 +46,12 @@ class SandboxFlow(Generic[H]):
         wait_for_capacity: float | None = None,
         socket: str | None = None,
     ) -> Self:
-        """A new sandbox. timeout, idle_timeout: how long the sandbox lives, and how long unused.
+        """Create a sandbox.
 
-        wait_for_capacity: for so many seconds ask again where there is no room now
-        (CapacityExceeded, QuotaExceeded), as often as the daemon says. socket: the daemon's
-        (default: $SANDBOXD_SOCKET, or the system service's).
+        timeout, idle_timeout: how long the sandbox lives, and how long unused. wait_for_capacity:
+        seconds to repeat a request refused for lack of room (CapacityExceeded, QuotaExceeded), at
+        the daemon's pace. socket: the daemon's socket (default: $SANDBOXD_SOCKET, or the system
+        service's).
         """
         body = bodies.given(
             name=name, limits=limits, require=require, require_by=require_by,
@@ -90,10 +91,10 @@ class SandboxFlow(Generic[H]):
     ) -> Result:
         """Run a command in a new sandbox, released when the command ends; a single request.
 
-        files: by path, what is written before; (content, permission bits) where the bits are not to
-        be 0644. read_files: paths that the result's `files` has after any end of the command;
-        4 MiB together. stdin: at most 1 MiB. timeout: of the command. The rest is as in `create`
-        and `run`.
+        files: content to write before, by path; (content, permission bits) for bits other than
+        0644. read_files: paths for the result's `files`, read after any end of the command; 4 MiB
+        together. stdin: at most 1 MiB. timeout: of the command. The other arguments are as in
+        `create` and `run`.
         """
         execution = bodies.execution(
             cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
@@ -115,7 +116,7 @@ class SandboxFlow(Generic[H]):
 
     @classmethod
     async def connect(cls, ref: str, *, socket: str | None = None) -> Self:
-        """The sandbox of this id or name. Raises SandboxNotFound."""
+        """Return the sandbox of this id or name. Raises SandboxNotFound."""
         client = cls._flows(socket)
         return cls(client, await client.ask(routes.get_sandbox(ref)))
 
@@ -128,7 +129,8 @@ class SandboxFlow(Generic[H]):
         metadata: Mapping[str, str] | None = None,
         socket: str | None = None,
     ) -> builtins.list[Self]:
-        """Sandboxes that the caller may see, oldest first; released ones, too, without `state`."""
+        """List sandboxes that the caller may see, oldest first; without `state` released ones, too.
+        """
         client = cls._flows(socket)
         query = filters(state, name, metadata)
         found = client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
@@ -136,19 +138,19 @@ class SandboxFlow(Generic[H]):
 
     @staticmethod
     def _flows(socket: str | None) -> Flows:
-        """The daemon behind a socket, with the waits of this client."""
+        """Return the flows to a daemon's socket, with the waits of this client."""
         raise NotImplementedError
 
     @staticmethod
     def _shown(handle: AsyncHandle) -> H:
-        """The handle in the form of this client."""
+        """Return the handle in the class of this client."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id}>"
 
     async def info(self) -> dict[str, Any]:
-        """All about the sandbox as the API answers (docs/api.md)."""
+        """Return the sandbox as the API answers (docs/api.md)."""
         answer: JsonObject = await self._client.ask(routes.get_sandbox(self.id))
         return answer
 
@@ -210,11 +212,11 @@ class SandboxFlow(Generic[H]):
         """Run a command: a str by the shell, a sequence exactly as given.
 
         background: return at once with a handle. on_stdout, on_stderr: called with each piece of
-        text on arrival; AsyncSandbox awaits the returned value, where that is an awaitable. check:
-        raise CommandFailed unless the command exits with 0. stdin: all of the input, of any size,
-        or True, to write input by the handle. tty: give the command a terminal, of so many rows and
-        columns; all output is stdout. wait_for_capacity: as in `create`. An exception from here,
-        for example KeyboardInterrupt or CancelledError, kills the command.
+        text on arrival; AsyncSandbox awaits a returned awaitable. check: raise CommandFailed unless
+        the command exits with 0. stdin: all of the input, of any size, or True, to write input by
+        the handle. tty: give the command a terminal, of so many rows and columns; all output is
+        stdout. wait_for_capacity: as in `create`. An exception from here, for example
+        KeyboardInterrupt or CancelledError, kills the command.
         """
         body, rest = bodies.execution(
             cmd, env=env, cwd=cwd, stdin=stdin, timeout=timeout, limits=limits,
@@ -227,7 +229,7 @@ class SandboxFlow(Generic[H]):
         )
         handle = AsyncHandle(self._client, answer)
         if tty is not False and not background:
-            # No user is there to type the end of what was not given.
+            # No user types the end of input on this terminal.
             rest = rest or b""
         if rest is not None:
             handle.feed(rest)
@@ -248,7 +250,7 @@ class SandboxFlow(Generic[H]):
         return result
 
     async def executions(self) -> builtins.list[H]:
-        """All executions; ended executions are listed for the retention time."""
+        """List all executions; ended executions are listed for the retention time."""
         found = self._client.pages(
             "executions", lambda cursor: routes.list_executions(self.id, {}, cursor)
         )
@@ -259,7 +261,7 @@ class SandboxFlow(Generic[H]):
         await self._client.ask(routes.suspend_sandbox(self.id))
 
     async def resume(self) -> None:
-        """Let frozen processes go on."""
+        """Thaw every process in the sandbox."""
         await self._client.ask(routes.resume_sandbox(self.id))
 
     async def update(
@@ -271,9 +273,9 @@ class SandboxFlow(Generic[H]):
         idle_timeout: bodies.Quantity | None = None,
         force: bool = False,
     ) -> dict[str, Any]:
-        """Change the sandbox live, running commands included; returns what `info` does.
+        """Change the sandbox live, running commands included; return the same as `info`.
 
-        force: lower memory below what is used; the kernel then kills.
+        force: lower memory below the current usage; the kernel then kills.
         """
         body = bodies.given(
             limits=limits, metadata=metadata, timeout_seconds=timeout,
@@ -283,16 +285,16 @@ class SandboxFlow(Generic[H]):
         return answer
 
     async def metrics(self) -> dict[str, Any]:
-        """What the sandbox uses now, as the API answers (docs/api.md)."""
+        """Return the sandbox's current usage as the API answers (docs/api.md)."""
         answer: dict[str, Any] = await self._client.ask(routes.sandbox_metrics(self.id))
         return answer
 
     async def kill(self) -> None:
-        """Release the sandbox; returns once all inside is gone. A second release is no error."""
+        """Release the sandbox; return after all processes ended. A second release is no error."""
         try:
             await self._client.ask(routes.release_sandbox(self.id))
         except NotFound:
-            # Released, and forgotten after the retention time.
+            # Released, and its record removed after the retention time.
             return
 
 
@@ -307,11 +309,11 @@ class _Flow(SandboxFlow[Handle]):
 
 
 class Sandbox:
-    """A sandbox of the daemon on this host. Made by `create`, `connect` and `list`.
+    """A sandbox of the daemon on this host, made by `create`, `connect` or `list`.
 
-    A context manager, which releases the sandbox and ends all programs inside. Methods raise what
-    the daemon refuses with, as the classes in sandboxd.errors; sizes may be "512M", durations
-    "90s", cores 1.5 or "150%".
+    As a context manager the sandbox is released at the end, with all programs inside. Methods raise
+    the daemon's refusals as classes of sandboxd.errors. Sizes may be "512M", durations "90s", cores
+    1.5 or "150%".
     """
 
     def __init__(self, flow: SandboxFlow[Handle]) -> None:
@@ -333,7 +335,8 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         socket: str | None = None,
     ) -> builtins.list[Self]:
-        """Sandboxes that the caller may see, oldest first; released ones, too, without `state`."""
+        """List sandboxes that the caller may see, oldest first; without `state` released ones, too.
+        """
         found = finished(_Flow.list)(state=state, name=name, metadata=metadata, socket=socket)
         return [cls(flow) for flow in found]
 
@@ -359,6 +362,6 @@ class Sandbox:
 def filters(
     state: str | None, name: str | None, metadata: Mapping[str, str] | None
 ) -> dict[str, object]:
-    """The query of a list."""
+    """Return the query of a list."""
     wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
     return {**bodies.given(state=state, name=name), **wanted}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-Sent Events: their form (HTML standard, 9.2.6), and how to go on after a loss."""
+"""Server-Sent Events: a parser (HTML standard, 9.2.6), and resumption after a lost connection."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, Client
 from sandboxd.client.refusals import unreadable
 from sandboxd.client.request import AWAY, Request
 
-# Far above what a server puts into one event.
+# Far above the size of any event of the daemon.
 _MAX_EVENT_BYTES = 16 << 20
 
 
 class Event(NamedTuple):
-    """One event; `id` is the last one that was given so far."""
+    """A Server-Sent Event; `id` is the last id received."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """`feed` what came; whole events come out."""
+    """Parser of Server-Sent Events, fed with received bytes."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -34,7 +34,8 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """The events that are complete by now. Raises ConnectionLost for one without an end."""
+        """Yield the events that `data` completes. Raises ConnectionLost for an event above 16 MiB.
+        """
         self._buffer += data
         self._size += len(data)
         if self._size > _MAX_EVENT_BYTES:
@@ -63,10 +64,10 @@ class EventParser:
 
 
 def follow_events(client: Client, request: Callable[[str], Request]) -> Iterator[Event]:
-    """Events without an end, over restarts of the daemon.
+    """Iterate over events without an end, over restarts of the daemon.
 
-    request: made anew for each connection, from the last event's id ("" at first). Raises what the
-    daemon refuses with, and DaemonUnreachable or ConnectionLost when it stays away for
+    request: the request of each connection, by the last event's id ("" at first). Raises the
+    daemon's refusals, and DaemonUnreachable or ConnectionLost when the daemon stays away for
     RESTART_SECONDS.
     """
     last_id, give_up = "", 0.0
@@ -80,8 +81,8 @@ def follow_events(client: Client, request: Callable[[str], Request]) -> Iterator
                         last_id = event.id or last_id
                         yield event
         except AWAY:
-            # Never reached at all: there is nothing to go on with.
+            # At the first connection give_up is 0: a daemon never reached raises at once.
             if time.monotonic() > give_up:
                 raise
-        # No event tells that the daemon is back.
+        # No event says when the daemon is back.
         time.sleep(RETRY_SECONDS)

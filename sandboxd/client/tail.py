@@ -22,11 +22,10 @@ def follow(
     streams: tuple[str, ...] = STREAMS,
     offsets: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
-    """Pieces of both streams on arrival, to the end of the execution.
+    """Iterate over pieces of both streams on arrival, to the end of the execution.
 
-    offsets: from which byte of each stream on; default: the first.
-
-    Raises ConnectionLost when the daemon stays away for RESTART_SECONDS.
+    offsets: the first byte of each stream to give; default: 0. Raises ConnectionLost when the
+    daemon stays away for RESTART_SECONDS.
     """
     return iterate(flow(client.flow, ref, execution_id, streams, offsets))
 
@@ -38,7 +37,7 @@ async def flow(
     streams: tuple[str, ...] = STREAMS,
     offsets: Mapping[str, int] | None = None,
 ) -> AsyncGenerator[tuple[str, bytes], None]:
-    """The same as `follow`, for both clients."""
+    """Do what `follow` does, for both clients."""
     places = {stream: (offsets or {}).get(stream, 0) for stream in streams}
     answers: dict[str, Exchange] = {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of an execution and when it came, over restarts of the daemon."""
+"""The output of an execution with arrival times, over restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ async def flow(
     flows: Flows, ref: str, execution_id: str, *, since: datetime | None = None,
     offsets: Mapping[str, int] | None = None, follow: bool = True,
 ) -> AsyncGenerator[TimedOutput, None]:  # fmt: skip
-    """Pieces of both streams, in one of which all came at one time, for both clients.
+    """Iterate over pieces of both streams, each piece of one arrival time, for both clients.
 
-    since: only what came then or later. offsets: from which byte of each stream on. follow: to the
-    end of the execution, else what is there now.
-
-    Raises OutputTimesUnknown, and ConnectionLost when the daemon stays away for RESTART_SECONDS.
+    since: skip output from before that time. offsets: the first byte of each stream to give.
+    follow: up to the end of the execution, else up to now. Raises OutputTimesUnknown, and
+    ConnectionLost when the daemon stays away for RESTART_SECONDS.
     """
     begins = offsets or {}
     last_id = f"{begins.get('stdout', 0)}-{begins.get('stderr', 0)}"
@@ -47,7 +46,7 @@ async def flow(
         except AWAY as exc:
             if time.monotonic() > give_up:
                 raise away(exc, ref, execution_id) from exc
-        # A daemon that is not there yet tells nobody when it is.
+        # No event says when the daemon is back.
         await flows.waits.sleep(RETRY_SECONDS)
 
 

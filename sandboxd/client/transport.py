@@ -26,18 +26,19 @@ from sandboxd.errors import InvalidRequest, QuotaExceeded, SandboxdError
 BUSY_SECONDS = 10.0
 BUSY_PAUSE_SECONDS = 0.02
 CHUNK_BYTES = 256 << 10
-# An error's body is small; the rest of a longer body is not waited for.
+# An error's body is small; bytes beyond this limit are not read.
 MAX_REFUSAL_BYTES = 1 << 20
 
 
 class Waits(Protocol):
-    """All that a flow waits by: BlockingWaits (blocking.py) or LoopWaits (aio.py).
+    """The waits of a flow: BlockingWaits (blocking.py) or LoopWaits (aio.py).
 
-    seconds: None = for ever; a wait that takes longer raises TimeoutError.
+    seconds: None = for ever; a longer wait raises TimeoutError.
     """
 
     def limited(self, seconds: float, /) -> AbstractAsyncContextManager[object]:
-        """A block that ends with TimeoutError after `seconds`, where waits can be broken off."""
+        """Return a block that ends with TimeoutError after `seconds`, where waits can be cancelled.
+        """
 
     async def sleep(self, seconds: float, /) -> None:
         """Return after `seconds`."""
@@ -48,35 +49,35 @@ class Waits(Protocol):
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """The connections that have bytes to read or have ended: at least one."""
+        """Return the connections that have bytes to read or have ended: at least one."""
 
     def start(self, work: Coroutine[Any, Any, None], /) -> Background:
-        """Begin a flow that goes on beside the caller."""
+        """Begin a flow in the background."""
 
     async def called(self, returned: object, /) -> None:
-        """Wait for what a callback of the client's user returned, where that can be waited for."""
+        """Await the value returned by a callback of the client's user, if an awaitable."""
 
     def made(self, pieces: Iterator[bytes], /) -> AbstractAsyncContextManager[Iterator[bytes]]:
-        """The pieces that slow work on files makes: in no event loop's thread."""
+        """Give pieces made by slow work on files, outside the event loop's thread."""
 
     async def taken(
         self, pieces: AsyncGenerator[bytes, None], work: Callable[[Iterator[bytes]], None], /
     ) -> None:
-        """Have slow work on files take the pieces: in no event loop's thread."""
+        """Have slow work on files take the pieces, outside the event loop's thread."""
 
 
 class Background(Protocol):
-    """A flow that goes on beside the caller."""
+    """A flow in the background."""
 
     def cancel(self) -> object:
-        """Break the flow off, where flows can be."""
+        """Cancel the flow, where flows can be cancelled."""
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait for the end; raises what ended the flow."""
+        """Wait for the end of the flow. Raises the flow's exception."""
 
 
 class Exchange:
-    """A request and the answer; `close` ends the connection."""
+    """One request and answer on a connection."""
 
     def __init__(self, waits: Waits, connection: socket.socket, request: Request) -> None:
         self.connection = connection
@@ -85,22 +86,22 @@ class Exchange:
         self._parser = AnswerParser(has_no_body=request.method == "HEAD")
 
     def close(self) -> None:
-        """End the connection at once: what was not sent yet is no longer wanted."""
+        """Close the connection at once; unsent bytes are dropped."""
         self.connection.close()
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the body came."""
+        """Whether the whole body was received."""
         return self._parser.is_complete
 
     def take(self) -> bytes:
-        """What came of the body and was not taken yet."""
+        """Return the body bytes received since the last call."""
         return self._parser.take()
 
     async def begin(self) -> None:
         """Send the request and read the answer's head.
 
-        Raises what the daemon refused with (sandboxd.errors), ConnectionLost.
+        Raises the daemon's refusal (sandboxd.errors), ConnectionLost.
         """
         await self._send()
         while not self._parser.has_head:
@@ -110,7 +111,7 @@ class Exchange:
             raise refusal(self._parser.status, body, self._parser.headers.get("retry-after"))
 
     async def receive(self) -> None:
-        """Wait for more of the answer. Raises ConnectionLost."""
+        """Wait for more bytes of the answer. Raises ConnectionLost."""
         seconds = self._request.timeout_seconds
         try:
             await self._waits.readable([self.connection], seconds)
@@ -123,7 +124,7 @@ class Exchange:
             raise unreadable(exc) from exc
 
     async def piece(self) -> bytes:
-        """The next piece of the body; b"" at its end. Raises ConnectionLost."""
+        """Return the next piece of the body; b"" at the end. Raises ConnectionLost."""
         while not (data := self.take()) and not self.is_complete:
             await self.receive()
         return data
@@ -136,7 +137,7 @@ class Exchange:
         except TimeoutError as exc:
             raise silent(seconds) from exc
         except OSError:
-            # A daemon may answer before all was read, and then the answer says why.
+            # A daemon may refuse before reading all; the answer then says why.
             return
 
     async def _refused_body(self) -> bytes:
@@ -154,14 +155,14 @@ class Transport:
         self.waits = waits
 
     async def reach(self) -> None:
-        """Raises DaemonUnreachable where no daemon listens; sends no request."""
+        """Connect without a request. Raises DaemonUnreachable if no daemon listens."""
         (await self._connect()).close()
 
     async def open(self, request: Request) -> Exchange:
-        """Send the request; the caller closes the answer.
+        """Send the request and return the exchange, to be closed by the caller.
 
-        Raises what the daemon refused with, DaemonUnreachable, ConnectionLost. What is idempotent
-        is sent again when the connection broke before there was an answer.
+        Raises the daemon's refusal, DaemonUnreachable, ConnectionLost. A request that is idempotent
+        or has a key is sent again when the connection broke before an answer.
         """
         attempts = Attempts(request)
         while True:
@@ -174,22 +175,22 @@ class Transport:
             except (QuotaExceeded, InvalidRequest) as exc:
                 request.relax(exc)
                 continue
-            # No event tells that the daemon is back.
+            # No event says when the daemon is back.
             await self.waits.sleep(pause)
 
     async def ask(self, request: Request) -> Any:
-        """The answer's JSON; None for an empty body. Raises as `open` does."""
+        """Return the answer's JSON; None for an empty body. Raises as `open` does."""
         return decode(await self.read(request))
 
     async def read(self, request: Request) -> bytes:
-        """The answer's body. Raises as `open` does."""
+        """Return the answer's body. Raises as `open` does."""
         with closing(await self.open(request)) as answer:
             while not answer.is_complete:
                 await answer.receive()
             return answer.take()
 
     async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The answer's body in pieces, on arrival. Raises as `open` does."""
+        """Iterate over the answer's body in pieces, on arrival. Raises as `open` does."""
         with closing(await self.open(request)) as answer:
             while piece := await answer.piece():
                 yield piece
@@ -204,14 +205,14 @@ class Transport:
         return exchange
 
     async def _connect(self) -> socket.socket:
-        """A connection to the daemon; a full backlog (EAGAIN, unix(7)) is waited for.
+        """Connect to the daemon, and wait while the backlog is full (EAGAIN, unix(7)).
 
         Raises DaemonUnreachable.
         """
         give_up = time.monotonic() + BUSY_SECONDS
         while True:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            # A Unix socket is never in the middle of connecting.
+            # connect(2) on a Unix socket never returns EINPROGRESS.
             connection.setblocking(False)
             try:
                 connection.connect(self.path)
@@ -219,13 +220,13 @@ class Transport:
                 connection.close()
                 if exc.errno != errno.EAGAIN or time.monotonic() > give_up:
                     raise DaemonUnreachable(self.path, exc.errno or errno.ENAMETOOLONG) from exc
-                # The kernel does not tell when there is room in a backlog.
+                # The kernel has no event for room in a backlog.
                 await self.waits.sleep(BUSY_PAUSE_SECONDS)
             else:
                 return connection
 
     async def _knows_keys(self) -> bool:
-        """Whether the daemon keeps the first answer to an Idempotency-Key."""
+        """Return whether the daemon keeps the first answer to an Idempotency-Key."""
         try:
             return KEY_HEADER.encode() in await self.read(Request("GET", "/openapi.json"))
         except SandboxdError:
@@ -233,7 +234,7 @@ class Transport:
 
 
 def decode(body: bytes) -> Any:
-    """An answer's JSON; None for an empty body. Raises ConnectionLost."""
+    """Return an answer's JSON; None for an empty body. Raises ConnectionLost."""
     try:
         return json.loads(body) if body else None
     except ValueError as exc:

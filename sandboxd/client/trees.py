@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories as tar streams, both ways. What comes out of a sandbox is hostile: names that lead
-elsewhere are refused, and nothing is written through a link."""
+"""Directories as tar streams, both ways.
+
+Tar streams out of a sandbox are hostile: names that lead out of the directory are refused, and no
+write follows a link.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from sandboxd.errors import InvalidRequest
 _PIECE_BYTES = 256 << 10
 _PERMISSIONS = 0o777
 _MAX_MTIME = 1 << 33
-# Told a name and why it is left out; the name is as hostile as the tree that it is from.
+# Called with a skipped name and the reason; the name is as hostile as the tree.
 LeaveOut = Callable[[str, str], None]
 
 
 class Skipped:
-    """Keeps what is left out; `said` has a line for each."""
+    """Collector of skipped names; `said` has a line for each."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -31,7 +34,7 @@ class Skipped:
 
 
 def pack(directory: str, leave_out: LeaveOut) -> Iterator[bytes]:
-    """The directory and what is in it; links as links, and only files, directories and links."""
+    """Pack a directory: files, directories and symbolic links, which are not followed."""
     yield from _pack_one(directory, ".", leave_out)
     for parent, directories, files in os.walk(directory, onerror=_raise):
         directories.sort()
@@ -42,7 +45,7 @@ def pack(directory: str, leave_out: LeaveOut) -> Iterator[bytes]:
 
 
 def _raise(error: OSError) -> None:
-    """os.walk leaves out what cannot be read, without a word, unless its caller objects."""
+    """Raise `error`: without this handler os.walk silently skips unreadable directories."""
     raise error
 
 
@@ -77,14 +80,14 @@ def _header(info: tarfile.TarInfo) -> bytes:
 
 
 class _Reader:
-    """Pieces of bytes as a file."""
+    """A file object over pieces of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; nothing only at the end."""
+        """Return at most `size` bytes; b"" only at the end."""
         if not self._rest:
             self._rest = next(self._pieces, b"")
         piece, self._rest = self._rest[:size], self._rest[size:]
@@ -92,14 +95,16 @@ class _Reader:
 
 
 def unpack(pieces: Iterator[bytes], directory: str, leave_out: LeaveOut) -> None:
-    """Write what a tar stream holds below `directory`; modes and times are kept, as far as the
-    umask lets modes be. Raises InvalidRequest."""
+    """Unpack a tar stream below `directory`. Raises InvalidRequest.
+
+    Modes (less the umask) and times are kept.
+    """
     below = Below(directory)
     links: list[tuple[str, str]] = []
     directories: dict[str, tuple[int, int]] = {}
     mask = umask()
     try:
-        # tarfile reads in blocks of its own and so may be given less than it asked for.
+        # tarfile reads blocks by itself, so a short read is allowed.
         with tarfile.open(fileobj=_Reader(pieces), mode="r|") as archive:  # type: ignore[call-overload]
             for member in archive:
                 path = inner_path(member.name)
@@ -120,7 +125,7 @@ def unpack(pieces: Iterator[bytes], directory: str, leave_out: LeaveOut) -> None
             below.link(path, target)
         else:
             leave_out(path, f"a link that leads to {target}")
-    # What is below comes first: its parent may then shut it off, and each write changes its time.
+    # Children first: a parent's mode may deny access, and each write changes the parent's mtime.
     for path in sorted(directories, reverse=True):
         below.settle(path, *directories[path])
 
@@ -129,7 +134,7 @@ def put(
     pieces: Iterator[bytes], target: str, leave_out: LeaveOut, *,
     is_directory: bool, mode: int, mtime: float,
 ) -> None:  # fmt: skip
-    """Make or replace a file by the pieces of one, or make or fill a directory by a tar stream."""
+    """Make or replace a file by its pieces, or make or fill a directory by a tar stream."""
     if not is_directory:
         replace_file(target, pieces, mode, mtime)
         return
@@ -139,7 +144,7 @@ def put(
 
 
 def inner_path(name: str) -> str:
-    """A member's name as a path below the directory. Raises InvalidRequest."""
+    """Return a member's name as a path below the directory. Raises InvalidRequest."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise InvalidRequest(f"cannot unpack {name!r}: it leads out of the directory")
@@ -147,9 +152,9 @@ def inner_path(name: str) -> str:
 
 
 def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at `path` leads to a place inside, whatever other such links there are.
+    """Return whether a link at `path` leads to a place inside, whatever links surround it.
 
-    A `..` behind a name could be one behind another link, which the text of it does not tell.
+    A `..` after a name is refused: the name may be a link, unseen in the target's text.
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
@@ -169,13 +174,15 @@ def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, descriptor: 
 
 
 def _seconds(mtime: float) -> int:
-    # No number at all (NaN) is not between them either.
+    # NaN fails both comparisons.
     return int(mtime) if 0 <= mtime <= _MAX_MTIME else 0
 
 
 def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) -> None:
-    """Write a file, whole or not at all. mtime: in seconds since 1970. Raises OSError for `path`,
-    never for a name of ours."""
+    """Write a file, whole or not at all. mtime: in seconds since 1970.
+
+    Raises OSError that names `path`, never the temporary file.
+    """
     directory = os.path.dirname(path) or "."
     try:
         descriptor, made = tempfile.mkstemp(prefix=".sandboxd-", dir=directory)
@@ -196,7 +203,7 @@ def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) ->
 
 
 def settle(directory: str, mode: int, mtime: float) -> None:
-    """Give a directory the mode of another, as far as the umask lets it, and its time."""
+    """Set a directory's mode, less the umask, and mtime in seconds since 1970."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.utime(descriptor, (mtime, mtime))
@@ -206,7 +213,7 @@ def settle(directory: str, mode: int, mtime: float) -> None:
 
 
 def umask() -> int:
-    """This process's, read without setting it, which umask(2) cannot do and threads would see."""
+    """Return this process's umask from /proc; umask(2) would set it for all threads."""
     with open("/proc/self/status", "rb") as status:
         for line in status:
             if line.startswith(b"Umask:"):
