@@ -48,8 +48,7 @@ class LoopWaits(Waits):
     async def readable(
         self, connections: Collection[socket.socket], seconds: float | None, /
     ) -> Collection[socket.socket]:
-        """Return the readable connections, after a turn of the event loop even if one is ready now.
-        """
+        """Return the readable connections, always after at least one turn of the event loop."""
         loop, told = asyncio.get_running_loop(), asyncio.Event()
         ready: set[socket.socket] = set()
 

@@ -46,8 +46,7 @@ class Below:
             os.symlink(target, name, dir_fd=parent)
 
     def settle(self, path: str, mode: int, mtime: int) -> None:
-        """Set a directory's mode, and access and modification time to `mtime` (seconds since 1970).
-        """
+        """Set a directory's mode and mtime (seconds since 1970)."""
         with self._opened(path.split("/") if path else []) as directory:
             os.utime(directory, (mtime, mtime))
             os.chmod(directory, mode)
@@ -60,8 +59,7 @@ class Below:
 
     @contextmanager
     def _opened(self, parts: list[str]) -> Iterator[int]:
-        """Open a directory part by part: open(2) follows links in all of a path but the last part.
-        """
+        """Open a directory part by part: open(2) follows links in all parts but the last."""
         place = self._root
         here = _enter(self._root, place, None)
         try:

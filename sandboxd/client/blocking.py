@@ -48,8 +48,7 @@ def iterate(flow: AsyncGenerator[T, None]) -> Iterator[T]:
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs `method` of `self._flow`, with the same name, signature, docstring.
-    """
+    """Return a method that runs `method` of `self._flow`, with name, signature and docstring."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -59,8 +58,7 @@ def blocking(
 
 
 def finished(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return a function that runs the flow of `function`, with the same name, signature, docstring.
-    """
+    """Return a function that runs the flow of `function`, with name, signature and docstring."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -66,8 +66,7 @@ class Flows:
                 return
 
     async def ask_patiently(self, request: Request, capacity_seconds: float | None) -> JsonObject:
-        """Return the answer, and repeat a request refused for lack of room for `capacity_seconds`.
-        """
+        """Return the answer; repeat a request refused for lack of room for `capacity_seconds`."""
         patience = Patience(capacity_seconds or 0.0)
         while True:
             try:
@@ -139,8 +138,7 @@ class Flows:
     async def wait_execution(
         self, ref: str, execution_id: str, *, timeout_seconds: float | None = None
     ) -> JsonObject:
-        """Return the finished execution, or the state after `timeout_seconds` (None = no timeout).
-        """
+        """Return the finished execution, or the state after `timeout_seconds` (None = never)."""
         while True:
             wait = routes.FINAL_WAIT_SECONDS if timeout_seconds is None else timeout_seconds
             answer: JsonObject = await self.ask(routes.wait_execution(ref, execution_id, wait))
@@ -179,8 +177,7 @@ class Flows:
             await self.waits.sleep(RETRY_SECONDS)
 
     async def all_output(self, execution: JsonObject, stream: str) -> bytes:
-        """Return all bytes of an execution's stream: the inline part, then the rest by a request.
-        """
+        """Return all bytes of an execution's stream: the inline part, then the rest."""
         inline = inline_output(execution, stream)
         if not execution[f"{stream}_inline_truncated"]:
             return inline

@@ -27,8 +27,7 @@ class AsyncHandle:
         self._feeding: Background | None = None
 
     def feed(self, data: bytes) -> None:
-        """Write `data` as the whole input in the background; `wait` raises a failure of that write.
-        """
+        """Write `data` as the whole input in the background; `wait` raises a write error."""
         self._feeding = self._client.waits.start(self._pass_on(data))
 
     async def _pass_on(self, data: bytes) -> None:
@@ -77,8 +76,7 @@ class AsyncHandle:
         return answer
 
     async def wait(self, timeout: float | None = None) -> Result:
-        """Return the result at the end. Raises TimeoutError after `timeout` seconds (None = never).
-        """
+        """Return the result. Raises TimeoutError after `timeout` seconds (None = never)."""
         if self._ended is not None:
             answer = self._ended
         elif timeout is None:
@@ -98,10 +96,9 @@ class AsyncHandle:
     async def kill(
         self, signal: int | str | None = None, *, grace: bodies.Quantity | None = None
     ) -> None:
-        """Send `signal`, or end the execution with all processes: SIGTERM, then SIGKILL after
-        `grace`.
+        """Send `signal`, or end the execution with all processes.
 
-        An ended execution is no error.
+        grace: time between SIGTERM and SIGKILL. An ended execution is no error.
         """
         body = bodies.kill(signal, grace)
         with suppress(ExecutionFinished):
@@ -139,8 +136,7 @@ class Handle:
         self.sandbox_id = flow.sandbox_id
 
     def feed(self, data: bytes) -> None:
-        """Write `data` as the whole input in the background; `wait` raises a failure of that write.
-        """
+        """Write `data` as the whole input in the background; `wait` raises a write error."""
         self._flow.feed(data)
 
     __repr__ = AsyncHandle.__repr__

@@ -35,8 +35,7 @@ def encode_query(query: Mapping[str, object]) -> str:
 
 
 def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """Return the bytes of a request up to the body. Raises ValueError for a line break in a header.
-    """
+    """Return the bytes of a request up to the body. Raises ValueError for a line break."""
     lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, "", ""])
@@ -46,8 +45,7 @@ def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 class AnswerParser:
-    """Parser of one answer: `feed` received bytes (b"" at the connection's end), `take` body bytes.
-    """
+    """Parser of one answer: `feed` received bytes (b"" at the end), `take` body bytes."""
 
     def __init__(self, *, has_no_body: bool = False) -> None:
         self.status = 0

@@ -129,8 +129,7 @@ class SandboxFlow(Generic[H]):
         metadata: Mapping[str, str] | None = None,
         socket: str | None = None,
     ) -> builtins.list[Self]:
-        """List sandboxes that the caller may see, oldest first; without `state` released ones, too.
-        """
+        """List sandboxes that the caller may see, oldest first; of any state without `state`."""
         client = cls._flows(socket)
         query = filters(state, name, metadata)
         found = client.pages("sandboxes", lambda cursor: routes.list_sandboxes(query, cursor))
@@ -335,8 +334,7 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         socket: str | None = None,
     ) -> builtins.list[Self]:
-        """List sandboxes that the caller may see, oldest first; without `state` released ones, too.
-        """
+        """List sandboxes that the caller may see, oldest first; of any state without `state`."""
         found = finished(_Flow.list)(state=state, name=name, metadata=metadata, socket=socket)
         return [cls(flow) for flow in found]
 

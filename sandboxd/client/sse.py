@@ -34,8 +34,7 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Yield the events that `data` completes. Raises ConnectionLost for an event above 16 MiB.
-        """
+        """Yield the events that `data` completes. Raises ConnectionLost above 16 MiB an event."""
         self._buffer += data
         self._size += len(data)
         if self._size > _MAX_EVENT_BYTES:

@@ -37,8 +37,7 @@ class Waits(Protocol):
     """
 
     def limited(self, seconds: float, /) -> AbstractAsyncContextManager[object]:
-        """Return a block that ends with TimeoutError after `seconds`, where waits can be cancelled.
-        """
+        """Return a block that ends with TimeoutError after `seconds`, if waits can be cancelled."""
 
     async def sleep(self, seconds: float, /) -> None:
         """Return after `seconds`."""
