@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that knows bubblewrap: what a root shall have -> bwrap's arguments. Pure.
+"""Translate a sandbox's root into bubblewrap's arguments. Pure; no other module knows bubblewrap.
 
-It is run as real root, without a user namespace, once for each sandbox. What it runs inside only
-says that the root is complete and waits until the namespaces are pinned.
+bubblewrap runs as real root, without a user namespace, once for each sandbox. The program that
+bubblewrap starts inside only reports that the root is complete and waits until the namespaces are
+pinned.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from sandboxd.isolation.layers import Mask
 PROGRAMS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 HOST_NAME = "sandbox"
 READY = b"ready\n"
-# Builtins only, so that an image needs no more than its /bin/sh.
+# Builtins only, so that an image needs no more than /bin/sh.
 _HOLDER = ("/bin/sh", "-c", "echo ready; read -r line")
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What a root has. Pairs are (on the host, inside); links are (target, path inside).
+    """The contents of a root. Pairs are (on the host, inside); links are (target, path inside).
 
-    shared: the host's directories that other sandboxes read as well, to be covered by layers; none
-    where the host cannot. masks: what is left out of some of them.
+    shared: the host's directories that several sandboxes read, to be covered by layers; empty where
+    the host has no overlays. masks: the entries left out of shared directories.
     """
 
     readable: Sequence[tuple[str, str]]
@@ -39,13 +40,13 @@ class Root:
 
 
 def arguments(program: str, root: Root, *, info_fd: int) -> list[str]:
-    """bwrap's argv. info_fd: where it shall write the holder's pid, as JSON.
+    """Return bwrap's argv. info_fd: where bwrap shall write the holder's pid, as JSON.
 
-    Every bind is nosuid and nodev, recursive and, unless it may be written, read-only all through.
+    Every bind is nosuid and nodev, recursive and, unless writable, read-only all through.
     """
     argv = [program, "--unshare-ipc", "--unshare-uts", "--hostname", HOST_NAME]
     argv += ["--cap-drop", "ALL", "--chdir", "/", "--info-fd", str(info_fd)]
-    # Parents that it makes by itself are root's alone.
+    # Without --perms, bwrap makes missing parents for root alone.
     for path in _parents(root):
         argv += ["--perms", "0755", "--dir", path]
     for source, path in root.readable:
@@ -64,8 +65,10 @@ def arguments(program: str, root: Root, *, info_fd: int) -> list[str]:
 
 
 def _parents(root: Root) -> list[str]:
-    """Directories above what is put into the root, the upper ones first; none that is itself put
-    there, since below it nothing can be made."""
+    """Return the directories above what is put into the root, the upper ones first.
+
+    Directories below a bind are left out: bwrap cannot make a directory there.
+    """
     inside = [path for _, path in (*root.readable, *root.links, root.home, *root.writable)]
     inside += ["/var/tmp"]  # noqa: S108 - the mount point
     found = set()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what a sandbox has of its own, and pins it: runs in a process of its own
-(spawner/builder.py) that ends afterwards, so that no process is left for an idle sandbox.
+"""Make a sandbox's namespaces and root, and pin them.
 
-This process enters a new network namespace; bubblewrap, below it, makes the root with the ipc and
-uts namespaces around a holder that only waits until they are pinned.
+Runs in a process of its own (spawner/builder.py) that ends afterwards, so that an idle sandbox
+keeps no process. This process enters a new network namespace; bubblewrap, below, makes the root
+with the ipc and uts namespaces around a holder that waits until the namespaces are pinned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_TEXT = 4096
 
 
 class BuildFailed(Exception):
-    """Raised when bubblewrap could not make the root; the text is its own."""
+    """Raised when bubblewrap could not make the root; the text is bubblewrap's."""
 
 
 class NoBubblewrap(BuildFailed):
@@ -36,11 +36,10 @@ class NoBubblewrap(BuildFailed):
 
 
 def build(spec: dict[str, Any]) -> list[list[str]] | None:
-    """Make and pin all that `spec` asks for, whole or not at all; what became of the owners of each
-    bind (ownership.Tree.verdict). None, and nothing is made, where all is there already, unless
-    `anew`.
+    """Make and pin all that `spec` asks for, or nothing, and return each bind's ownership verdict.
 
-    Raises OSError, BuildFailed, BadImage.
+    Verdicts are as of ownership.Tree.verdict. Returns None and makes nothing where all pins exist,
+    unless `anew`. Raises OSError, BuildFailed, BadImage.
     """
     directory, wanted = spec["pins_directory"], spec["pins"]
     pins.prepare(os.path.dirname(directory))
@@ -67,11 +66,11 @@ def build(spec: dict[str, Any]) -> list[list[str]] | None:
 
 
 def _pin_root(spec: dict[str, Any], plans: Sequence[ownership.Plan]) -> list[list[str]]:
-    """Make a root and pin its namespaces; what became of the owners of each bind.
+    """Make a root, pin the root's namespaces and return each bind's ownership verdict.
 
     A mount namespace can only be pinned from an older one, so that there are no loops, and from
-    Linux 6.18 on each processor numbers its new ones by itself: one made beside us may count as
-    older than our own. Where it does, another processor makes the next.
+    Linux 6.18 on each processor numbers new namespaces by itself: the root's namespace may count as
+    older than this process's. In that case the next processor makes the root.
     """
     kinds = [kind for kind in spec["pins"] if kind != pins.NET]
     for processor in (None, *os.sched_getaffinity(0)):
@@ -80,7 +79,7 @@ def _pin_root(spec: dict[str, Any], plans: Sequence[ownership.Plan]) -> list[lis
                 ownership.trees(plans, spec["uid"]) as trees,
                 _held_root(spec, trees, processor) as pid,
             ):
-                # The only one that can fail like this comes first.
+                # The mount namespace first: no other pin fails with EINVAL.
                 for kind in sorted(kinds, key=lambda kind: kind != pins.MNT):
                     pins.pin(f"/proc/{pid}/ns/{kind}", spec["pins_directory"], kind)
             return [tree.verdict for tree in trees]
@@ -92,9 +91,9 @@ def _pin_root(spec: dict[str, Any], plans: Sequence[ownership.Plan]) -> list[lis
 
 
 def try_out(spec: dict[str, Any]) -> None:
-    """Make what `spec` asks for, enter it as an execution would, and take it away again.
+    """Make what `spec` asks for, enter it as an execution would, and remove it again.
 
-    This process' next child is the first of a pid namespace afterwards.
+    The next child of this process is the first process of a pid namespace afterwards.
     """
     directory = spec["pins_directory"]
     build(spec)
@@ -107,7 +106,7 @@ def try_out(spec: dict[str, Any]) -> None:
 
 
 def try_host_root(spec: dict[str, Any]) -> None:
-    """Make an execution's place at level basic, and let go of it. Raises OSError, BuildFailed."""
+    """Make an execution's mounts at level basic, in a child. Raises OSError, BuildFailed."""
     linux.unshare(linux.CLONE_NEWPID)
     _in_child(lambda: mounts.in_host_root(spec), "give an execution mounts of its own")
 
@@ -154,10 +153,10 @@ def _in_child(work: Callable[[], None], what: str) -> None:
 def _held_root(
     spec: dict[str, Any], trees: Sequence[ownership.Tree], processor: int | None
 ) -> Iterator[int]:
-    """The pid of a process in the complete root, as long as the context.
+    """Yield the pid of a process in the complete root, which ends with the context.
 
-    trees: one for each bind, its owners mapped or not. processor: the only one that may make the
-    root; None = any.
+    trees: one for each bind, with owners mapped or not. processor: the only processor that may make
+    the root; None = any.
     """
     program = next((path for path in bubblewrap.PROGRAMS if os.path.exists(path)), None)
     if program is None:
@@ -183,7 +182,7 @@ def _held_root(
             raise BuildFailed(said.strip() or "bubblewrap ended without a word")
         yield int(json.loads(_read(info_read, b"}", deadline))["child-pid"])
     finally:
-        # The holder reads its end, and with it bubblewrap ends.
+        # The holder reads end-of-file and ends, and bubblewrap ends with the holder.
         os.close(hold_write)
         _await_end(pid)
         for fd in (ready_read, error_read, info_read):
@@ -209,7 +208,7 @@ def _become_bubblewrap(
         linux.set_parent_death_signal(signal.SIGKILL)
         _cover(root.shared, root.masks, scratch)
         ownership.put(trees, scratch)
-        # Of the directories it makes.
+        # For the directories that bubblewrap makes.
         os.umask(0o022)
         for target, fd in enumerate(stdio):
             os.dup2(fd, target, inheritable=True)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system of a sandbox's own in an image file: runs in a builder (spawner/builder.py).
+"""A sandbox's own file system in an image file: runs in a builder (spawner/builder.py).
 
-<runtime-dir>/disks is a small file system of root's; below it each image is mounted on a directory
-of its sandbox's id, so that an execution can let go of all others at once. What an image has more
-than the sandbox may use is held by a file of root's in it, the ballast: so a limit can be lowered,
-and is exact whatever the file system itself takes.
+<runtime-dir>/disks is a private tmpfs; each image is mounted there on a directory named by the
+sandbox's id, so that an execution can unmount the disks of all other sandboxes at once. The room
+that an image has beyond the sandbox's limit is held by root's file `ballast` in the image: so a
+limit can be lowered, and is exact whatever the file system takes for metadata.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sandboxd.osutil import linux
 DIRECTORY = "disks"
 BALLAST = "ballast"
 _PROGRAM_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
-# e2fsck(8): errors were corrected; and the host should be rebooted, which is for a root.
+# e2fsck(8): 1, errors were corrected, plus 2, reboot the host, which concerns a root file system.
 _CORRECTED = 3
 # Blocks of 4 KiB, an inode for each; no journal, which would cost 32 MiB for each sandbox: an image
-# that was not unmounted is checked before it is mounted again.
+# that was not unmounted is checked before the next mount.
 _FORMAT = ("-q", "-F", "-t", "ext4", "-b", "4096", "-i", "4096", "-m", "0",
            "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")  # fmt: skip
 # What is deleted inside is given back to the host; no thread writes zeros for hours.
@@ -47,9 +47,9 @@ def root_of(runtime_directory: str) -> str:
 
 
 def hold(root: str, name: str, *, image: str, size_bytes: int, gid: int) -> None:
-    """Have root/name be a file system with room for so many bytes: made, mounted or changed.
+    """Make, mount or resize the file system at root/name so that size_bytes are usable.
 
-    gid: the group that may pass its top. Raises OSError and DiskFull.
+    gid: the group that may pass the top directory. Raises OSError and DiskFull.
     """
     private_tmpfs.prepare(root, 0o711)
     directory = os.path.join(root, name)
@@ -67,12 +67,12 @@ def hold(root: str, name: str, *, image: str, size_bytes: int, gid: int) -> None
 
 
 def remove(root: str, name: str) -> None:
-    """Unmount one; nothing happens where there is none. The image stays."""
+    """Unmount one disk, if mounted. The image stays. Raises OSError."""
     directory = os.path.join(root, name)
     try:
         linux.unmount(directory)
     except OSError as exc:
-        # A builder that was killed had not mounted anything yet.
+        # A builder killed early leaves a directory without a mount.
         if exc.errno not in (errno.EINVAL, errno.ENOENT):
             raise
     with suppress(FileNotFoundError):
@@ -80,7 +80,7 @@ def remove(root: str, name: str) -> None:
 
 
 def remove_others(root: str, kept: Collection[str]) -> None:
-    """Unmount all but those of the sandboxes `kept`."""
+    """Unmount the disks of all sandboxes but `kept`."""
     with suppress(FileNotFoundError):
         for name in os.listdir(root):
             if name not in kept:
@@ -88,7 +88,7 @@ def remove_others(root: str, kept: Collection[str]) -> None:
 
 
 def remove_all(root: str) -> None:
-    """Unmount everything, the small file system included."""
+    """Unmount all disks and the private tmpfs."""
     remove_others(root, ())
     private_tmpfs.remove(root)
 
@@ -105,7 +105,10 @@ def _make(image: str, size_bytes: int) -> None:
 
 
 def _spare_bytes(size_bytes: int) -> int:
-    """Inodes take a sixteenth, ext4's reserve for itself a fiftieth; the ballast has the rest."""
+    """Return the room to add for metadata, in bytes.
+
+    Inodes take a sixteenth, ext4's own reserve a fiftieth; the ballast has the rest.
+    """
     return size_bytes // 8 + _LEAST_SPARE_BYTES
 
 
@@ -143,15 +146,17 @@ def _set_room(directory: str, image: str, size_bytes: int) -> None:
 
 
 def _room(directory: str, image: str) -> int:
-    """What there would be for the sandbox without the ballast: all but what ext4 keeps for itself,
-    a fiftieth of the disk and at most so many blocks (ext4_calculate_resv_clusters)."""
+    """Return the bytes usable by the sandbox if there were no ballast.
+
+    ext4 reserves a fiftieth of the disk, at most 4096 blocks (ext4_calculate_resv_clusters).
+    """
     found = os.statvfs(directory)
     reserve = min(os.stat(image).st_size // _BLOCK // 50, _MOST_RESERVED_BLOCKS)
     return (found.f_blocks - reserve) * _BLOCK
 
 
 def _grow(directory: str, image: str, by_bytes: int) -> None:
-    """Enlarge image, device and file system, mounted as they are (Linux 3.3)."""
+    """Enlarge image, loop device and file system while mounted (Linux 3.3)."""
     size = os.stat(image).st_size + by_bytes + _spare_bytes(by_bytes)
     os.truncate(image, size)
     loop.follow_size(directory)
@@ -163,7 +168,8 @@ def _grow(directory: str, image: str, by_bytes: int) -> None:
 
 
 def _run(program: str, *arguments: str, worst: int = 0) -> None:
-    """Run one of e2fsprogs. Raises OSError with what it said where its status is above `worst`."""
+    """Run a program of e2fsprogs. Raises OSError with the program's output for a status above
+    `worst`."""
     paths = [os.path.join(folder, program) for folder in _PROGRAM_FOLDERS]
     path = next((path for path in paths if os.path.exists(path)), None)
     if path is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The child's way from a root process to the command: runs between fork and exec.
 
-Nothing here may import more than the spawner already has. Each step raises EnterFailed with the
-step's name; the caller sends it to the shim through a pipe that the exec closes.
+This module must not import more than the spawner already has. Each step raises EnterFailed with the
+step's name; the caller sends the failure to the shim through a pipe that the exec closes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from sandboxd.osutil import linux
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
 _OOM_SCORE_ADJ = "500"
 
-# The search for a program imports what it needs when it is first asked for: after a change of root
-# the library may be out of reach.
+# os.get_exec_path imports modules at its first call: after a change of root the library may be out
+# of reach.
 os.get_exec_path({})
 
 
 class EnterFailed(Exception):
-    """Raised when a step failed: `step` and `errno`; `interpreter`: what a program that is there
-    names as such, where the exec of it failed."""
+    """Raised when a step failed. interpreter: the missing interpreter of a program that exists."""
 
     def __init__(self, step: str, errno: int, text: str, interpreter: str | None = None) -> None:
         super().__init__(f"{step}: {text}")
@@ -46,12 +45,12 @@ def enter_and_exec(
     keep_fd: int,
     before_exec: Callable[[], object],
 ) -> NoReturn:
-    """Give everything up and become the command.
+    """Give up all privileges and become the command.
 
-    spec: the execution's specification (launch/reports.py). stdio: fds for 0, 1, 2. terminal: where
-    to send the ends of a terminal that is to be made; keep_fd: the close-on-exec error pipe.
-    before_exec: called last, as the command's own identity.
-    Raises EnterFailed; never returns.
+    spec: the execution's specification (launch/reports.py). stdio: fds for 0, 1, 2. terminal: the
+    socket that gets both ends of a new terminal, None = no terminal. keep_fd: the close-on-exec
+    error pipe. before_exec: called last, as the command's own identity. Raises EnterFailed; never
+    returns.
     """
     step = "session"
     try:
@@ -110,7 +109,7 @@ def _reset_signals() -> None:
 
 
 def _enter_place(spec: dict[str, Any]) -> None:
-    """Join what the sandbox has of its own, then make what the execution has of its own."""
+    """Join the sandbox's namespaces, then make the execution's own mounts."""
     has_own_root = spec["isolation"] not in {"none", "basic"}
     if has_own_root:
         freshness = layers.Freshness(spec["pins_directory"])

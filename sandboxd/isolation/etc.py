@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the host's /etc a sandbox sees: what every user may read, less what is named here.
+"""The part of the host's /etc that a sandbox sees: all that every user may read, less a list.
 
-Programs keep their configuration in /etc, so a sandbox has it all. Left out is what names this host
-or its people, what says who may do what on it, and where passwords are kept although every user may
-read them. What only root may read is safe by its permissions.
+Programs keep configuration in /etc, so a sandbox sees the directory by default. Left out are files
+that name this host or its people, files that say who may do what on the host, and files with
+passwords that every user may read. Files that only root may read are safe by permissions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CREDENTIALS = (
     "gitconfig", "google*", "mercurial", "msmtprc", "netrc", "npmrc", "pacman*", "pip.conf",
     "rclone*", "restic", "rhsm", "s3cfg", "ssmtp", "subversion", "wgetrc", "yum*", "zypp",
 )  # fmt: skip
-# Copies of any of these, and what tools keep for themselves, such as etckeeper.
+# Copies of files, and the state of tools such as etckeeper.
 _COPIES = (".*", "*-", "*~", "*.bak*", "*.old", "*.orig", "*.save", "*.swp", "*.dpkg-*", "*.ucf-*",
            "*.rpmnew", "*.rpmorig", "*.rpmsave", "*.pacnew", "*.pacsave")  # fmt: skip
 _HIDDEN = (*_HOST, *_RIGHTS, *_NETWORK, *_SERVICES, *_CREDENTIALS, *_COPIES)
@@ -63,10 +63,10 @@ _WILD = frozenset("*?[")
 
 
 def mask(more_hidden: Collection[str], system_paths: Collection[str], own: Collection[str]) -> Mask:
-    """What a sandbox does not see as the host has it.
+    """Return the mask of /etc for a sandbox.
 
-    more_hidden: names or patterns directly below /etc that an admin added. system_paths: those
-    below /etc are seen whatever hides them. own: names that the sandbox has files of its own for.
+    more_hidden: names or patterns directly below /etc, added by an admin. system_paths: paths below
+    /etc that are seen even if a pattern hides them. own: names for which the sandbox has files.
     """
     wanted = [path for path in system_paths if path == TOP or path.startswith(f"{TOP}/")]
     shown = {os.path.relpath(path, TOP) for path in wanted if os.path.exists(path)}
@@ -79,8 +79,10 @@ def mask(more_hidden: Collection[str], system_paths: Collection[str], own: Colle
 
 
 def entries(seen: Mask) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The same one by one, for a host that cannot have it as a layer: (on the host, inside) and
-    links (target, path inside)."""
+    """Return the masked /etc entry by entry, for a host without overlays.
+
+    The first list has pairs (on the host, inside), the second links (target, path inside).
+    """
     readable, links = [], []
     for name in sorted(set(os.listdir(TOP)) - {*seen.hidden, *seen.own}):
         path = f"{TOP}/{name}"
@@ -93,7 +95,7 @@ def entries(seen: Mask) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 
 
 def _names(patterns: Sequence[str]) -> set[str]:
-    """What a pattern has no wildcards for is hidden even before it is there."""
+    """Return the hidden names. Patterns without wildcards count even before the file exists."""
     wild = [pattern for pattern in patterns if _WILD & set(pattern)]
     found = {name for name in os.listdir(TOP) if any(fnmatchcase(name, one) for one in wild)}
     return found | (set(patterns) - set(wild))

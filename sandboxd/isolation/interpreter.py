@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a program that is there cannot be executed: what it needs to run is missing.
+"""Explain why an existing program cannot be executed: its interpreter is missing.
 
-Runs in the child that failed to become the program, with the sandbox's own rights: what it reads is
-the sandbox's to write.
+Runs in the child that failed to become the program, with the sandbox's own rights: the sandbox can
+write every file that is read here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Mapping
 
-# What the kernel reads of a file to know its kind (linux/binfmts.h).
+# The kernel reads 256 bytes to recognize a format (BINPRM_BUF_SIZE, linux/binfmts.h).
 _HEAD_BYTES = 256
 _MAX_CHARACTERS = 128
 _ELF = b"\x7fELF"
@@ -19,13 +19,13 @@ LOADER = "the loader of its ELF header"
 
 
 def needed_by(program: str, env: Mapping[str, str]) -> str | None:
-    """What the script or the binary names as its interpreter; None where the program itself is not
-    there, or needs none."""
+    """Return the interpreter that a script or binary names; None if the program is absent or needs
+    none."""
     path = _find(program, env)
     if path is None:
         return None
     try:
-        # A FIFO would hold up who opens it.
+        # Opening a FIFO would block.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return None
@@ -44,7 +44,7 @@ def needed_by(program: str, env: Mapping[str, str]) -> str | None:
 
 
 def _find(program: str, env: Mapping[str, str]) -> str | None:
-    """As execvp(3) looks for it."""
+    """Return the program's path, found as execvp(3) does."""
     if "/" in program:
         paths = [program]
     else:

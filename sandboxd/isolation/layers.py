@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inodes of a sandbox's own over directories that all sandboxes read: overlays that add nothing,
-or that hide something.
+"""A sandbox's own inodes over directories that all sandboxes read: read-only overlays.
 
 Locks (flock(2), fcntl(2)) and watches (inotify(7)) belong to an inode. Over a plain bind mount two
-sandboxes would see each other's on every file of /usr; an overlay has inodes for itself.
+sandboxes would see each other's on every file of /usr; an overlay has its own inodes. An overlay
+can also hide files.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from dataclasses import dataclass
 
 from sandboxd.osutil import linux
 
-# A sandbox that starts many executions a second pays for one refresh a second.
+# A sandbox that starts many executions a second pays for at most one refresh a second.
 _BELIEVED_SECONDS = 1.0
 # What the mount table calls our overlays.
 SOURCE = "sandboxd-layer"
 _FLAGS = linux.MS_RDONLY | linux.MS_NODEV | linux.MS_NOSUID
 _OCTAL = re.compile(r"\\([0-7]{3})")
-# Nothing of the layer below is seen in such a directory (overlayfs.rst).
+# In an opaque directory no file of the layer below is seen (overlayfs.rst).
 _OPAQUE = ("trusted.overlay.opaque", b"y")
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What an overlay leaves out of a directory.
+    """The names that an overlay leaves out of a directory.
 
-    hidden: names in it, there or not yet. kept: paths below hidden ones that are seen all the same.
-    own: names for which an empty file is put there, for another to be mounted over.
+    hidden: names in the directory, existing or not. kept: paths below hidden names that stay
+    visible. own: names at which the overlay has an empty file, as a mount point.
     """
 
     hidden: tuple[str, ...] = ()
@@ -41,20 +41,20 @@ class Mask:
 
 
 def cover(directories: Iterable[str], scratch: str, masks: Mapping[str, Mask]) -> None:
-    """Put an overlay on each directory, and on each mount below it, in this mount namespace.
+    """Put an overlay on each directory, and on each mount below, in this mount namespace.
 
-    scratch: a directory that is empty afterwards as before. masks: what is left out of some of the
-    directories. Raises OSError: ENODEV where the kernel has no overlayfs, EINVAL where a file
-    system cannot be below one.
+    scratch: an empty directory, empty again afterwards. masks: by directory, the names left out.
+    Raises OSError: ENODEV where the kernel has no overlayfs, EINVAL where a file system cannot be a
+    lower layer.
     """
     linux.mount("layers", scratch, "tmpfs", linux.MS_NODEV | linux.MS_NOSUID, "size=64k")
-    # An overlay without an upper layer needs two lower ones (overlayfs.rst).
+    # An overlay without an upper layer needs two lower layers (overlayfs.rst).
     _put_directory(f"{scratch}/empty")
     empty = _open(f"{scratch}/empty")
     below = {path for path, _ in mount_points()}
     for number, top in enumerate(directories):
         mask = masks.get(top, Mask())
-        # Opened before the first overlay hides what is mounted below it.
+        # Opened before the first overlay hides the mounts below.
         for path, fd in [(path, _open(path)) for path in (top, *_inside(top, mask, below))]:
             source = f"/proc/self/fd/{fd}"
             # The first layer's permissions are the directory's.
@@ -64,7 +64,7 @@ def cover(directories: Iterable[str], scratch: str, masks: Mapping[str, Mask]) -
             if os.path.isdir(source):
                 linux.mount(SOURCE, path, "overlay", _FLAGS, f"lowerdir={layers}")
             else:
-                # A single file, such as a container's /etc/resolv.conf.
+                # An overlay cannot cover a single file, such as a container's /etc/resolv.conf.
                 linux.mount(source, path, None, linux.MS_BIND)
             os.close(fd)
     os.close(empty)
@@ -73,7 +73,7 @@ def cover(directories: Iterable[str], scratch: str, masks: Mapping[str, Mask]) -
 
 
 def _inside(top: str, mask: Mask, mounted: Iterable[str]) -> list[str]:
-    """What is mounted below it, or is to be, and is not left out."""
+    """Return the mount points and kept paths below `top` that are not left out."""
     gone = tuple(f"{top}/{name}/" for name in (*mask.hidden, *mask.own))
     found = {path for path in mounted if path.startswith(f"{top}/")}
     stays = {path for path in found if not f"{path}/".startswith(gone)}
@@ -81,18 +81,18 @@ def _inside(top: str, mask: Mask, mounted: Iterable[str]) -> list[str]:
 
 
 class Freshness:
-    """When a root's overlays were last refreshed: the time of change of the root's pin directory.
+    """The time of the last refresh of a root's overlays: the pin directory's modification time.
 
-    The directory stays open until `close`, since its path is gone once the root is another one.
+    The directory stays open until `close`, since the path is gone after a change of root.
     """
 
     def __init__(self, directory: str) -> None:
         self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def ensure(self) -> None:
-        """Refresh overlays that may be behind: whose last refresh began more than a second ago.
+        """Refresh the overlays if the last refresh began more than a second ago.
 
-        One that fails is none, so that the next execution tries again. Raises OSError.
+        A failed refresh is not recorded, so that the next execution tries again. Raises OSError.
         """
         began = time.time()
         if not 0 <= began - os.fstat(self._fd).st_mtime < _BELIEVED_SECONDS:
@@ -105,10 +105,10 @@ class Freshness:
 
 
 def refresh() -> None:
-    """Have all overlays of ours in this mount namespace show what has changed below them.
+    """Have sandboxd's overlays in this mount namespace show changes of the lower directories.
 
-    An overlay believes what it has once looked up, that a file is missing included. A remount drops
-    that of all that nobody has open. Needs a mounted /proc; raises OSError.
+    An overlay caches lookups, also of missing files. A remount drops the cache for all files that
+    no process has open. Needs a mounted /proc; raises OSError.
     """
     for path, source in list(mount_points()):
         if source == SOURCE:
@@ -129,7 +129,7 @@ def _plain(field: str) -> str:
 
 
 def _write(mask: Mask, top: str, layer: str) -> str:
-    """Make the directory `layer`, and say its name."""
+    """Make the directory `layer` and return the path."""
     os.mkdir(layer)
     os.chmod(layer, stat.S_IMODE(os.stat(top).st_mode))
     for name in mask.own:
@@ -158,7 +158,7 @@ def _put_mount_point(layer: str, path: str, *, is_directory: bool) -> None:
 
 
 def _put_directory(path: str) -> None:
-    """Whatever the umask is, and if it is not there."""
+    """Make a directory with mode 0755 whatever the umask, unless present."""
     if not os.path.isdir(path):
         os.mkdir(path)
         os.chmod(path, 0o755)  # noqa: S103 - as /etc itself

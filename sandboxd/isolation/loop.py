@@ -19,10 +19,10 @@ _ATTEMPTS = 100
 
 
 def attach(image: str) -> tuple[str, int]:
-    """A loop device of the file, and a descriptor that keeps it: it goes with its last user.
+    """Return a new loop device of the file, and a descriptor: the device goes with the last user.
 
-    The image is read and written past the page cache where its file system can, so that a page is
-    not kept twice. Raises OSError.
+    The image is read and written past the page cache where the file system can
+    (LO_FLAGS_DIRECT_IO), so that pages are not cached twice. Raises OSError.
     """
     backing = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
@@ -36,7 +36,7 @@ def attach(image: str) -> tuple[str, int]:
                 fcntl.ioctl(fd, _LOOP_CONFIGURE, config)
             except OSError as exc:
                 os.close(fd)
-                # Somebody else took the free one first.
+                # Another process took the free device first.
                 if exc.errno != errno.EBUSY:
                     raise
             else:
@@ -48,7 +48,7 @@ def attach(image: str) -> tuple[str, int]:
 
 
 def follow_size(directory: str) -> None:
-    """Tell the device under a mounted directory that its file has grown. Raises OSError."""
+    """Tell the loop device mounted at the directory that the image has grown. Raises OSError."""
     number = os.stat(directory).st_dev
     name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
     fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mount namespace of one execution: its own /proc in every one of them."""
+"""The mount namespace of one execution, with a /proc of the execution's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMESPACES = {
     pins.UTS: linux.CLONE_NEWUTS,
     pins.MNT: linux.CLONE_NEWNS,
 }
-# What /proc tells of the kernel and of others on the host, and no program needs.
+# Files of /proc that tell of the kernel and of other users of the host, and that no program needs.
 _MASKED_FILES = (
     "buddyinfo", "config.gz", "diskstats", "interrupts", "iomem", "ioports", "kallsyms", "kcore",
     "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
@@ -28,18 +28,17 @@ _MASKED_FILES = (
 )  # fmt: skip
 _MASKED_DIRECTORIES = ("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi")
 
-# Where a sandbox has nothing to do: the system bus, whose connections before they say who they are
-# come out of one number for all users (dbus-daemon(1), max_incomplete_connections), and the names
-# and usage of other sandboxes.
+# The system bus, where connections that have not authenticated count against one number for all
+# users (dbus-daemon(1), max_incomplete_connections), and the names and usage of other sandboxes.
 _HIDDEN_AT_BASIC = ("/run/dbus", "/var/run/dbus", "/sys/fs/cgroup")
 
 
 def join(directory: str, kinds: Iterable[str]) -> None:
-    """Enter a sandbox's pinned namespaces, its mount namespace (and so its root) last.
+    """Enter a sandbox's pinned namespaces, the mount namespace (and so the root) last.
 
     Raises OSError: ENOENT or EINVAL where a pin is missing.
     """
-    # The paths are gone once the root is another one.
+    # Opened first: the paths are gone after the change of root.
     opened = [
         (kind, os.open(os.path.join(directory, kind), os.O_RDONLY | os.O_CLOEXEC)) for kind in kinds
     ]
@@ -51,10 +50,10 @@ def join(directory: str, kinds: Iterable[str]) -> None:
 def in_own_root(
     *, pid_namespace: bool, masked: bool, refresh: Callable[[], None], terminals: int
 ) -> None:
-    """A mount namespace beside the sandbox's, which this process has joined, with its own /proc.
+    """Copy the sandbox's mount namespace, already joined, and mount a /proc of the execution's own.
 
-    masked: the kernel's own information is out of sight. refresh: has the root's overlays show
-    what has changed on the host; needs /proc. terminals: how many may be open.
+    masked: whether the kernel's own information is hidden. refresh: has the root's overlays show
+    changes on the host; needs /proc. terminals: how many may be open.
     """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
@@ -67,14 +66,17 @@ def in_own_root(
 
 
 def _own_proc() -> None:
-    """Without the shim, which has the host's namespaces: to whoever sees a process /proc/PID/net
-    and /proc/PID/mountinfo tell its network and mounts, whatever their uids (proc(5))."""
+    """Mount a /proc that hides the shim, which is in the host's namespaces.
+
+    A process that sees another may read its /proc/PID/net and /proc/PID/mountinfo, that is, the
+    other's network and mounts, whatever the uids (proc(5)).
+    """
     linux.mount("proc", "/proc", "proc", _SAFE | linux.MS_NOEXEC, "hidepid=2")
 
 
 def _mask() -> None:
     for name in _MASKED_FILES:
-        # Kernels differ in what they have.
+        # Kernels differ in these files.
         with suppress(FileNotFoundError):
             linux.mount("/dev/null", f"/proc/{name}", None, linux.MS_BIND)
     for name in _MASKED_DIRECTORIES:
@@ -86,8 +88,11 @@ def _mask() -> None:
 
 
 def in_host_root(spec: dict[str, Any]) -> None:
-    """A mount and ipc namespace of the execution's own: nothing of the host's can be written, no
-    shared memory and no System V object outlives it, and /proc shows its own pid namespace."""
+    """Make a mount and an ipc namespace for an execution on the host's root.
+
+    No file of the host can be written, no shared memory and no System V object outlives the
+    execution, and /proc shows the execution's pid namespace.
+    """
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
     stop_propagation()
     _forget(spec["pins_root"])
@@ -101,7 +106,7 @@ def in_host_root(spec: dict[str, Any]) -> None:
             writable.append(target)
     for target, source in spec["files"].items():
         linux.mount(source, target, None, linux.MS_BIND)
-    # The host's settings, where there is no other /proc to have: by its own permissions.
+    # Without a pid namespace the host's /proc stays; the settings there are held by permissions.
     sealing.seal(writable if spec["pid_namespace"] else [*writable, "/proc"])
     if spec["pid_namespace"]:
         _own_proc()
@@ -110,7 +115,7 @@ def in_host_root(spec: dict[str, Any]) -> None:
     if _is_directory("/dev/shm"):  # noqa: S108
         size = spec["shm_bytes"]
         linux.mount("shm", "/dev/shm", "tmpfs", _SAFE, f"size={size},mode=1777")  # noqa: S108
-    # The host's queues, where they are mounted, are those of its own ipc namespace.
+    # The host's mqueue mount shows the queues of the host's ipc namespace.
     if os.path.ismount("/dev/mqueue"):
         linux.mount("mqueue", "/dev/mqueue", "mqueue", _SAFE | linux.MS_NOEXEC)
     for target in _HIDDEN_AT_BASIC:
@@ -123,14 +128,17 @@ def _is_directory(path: str) -> bool:
 
 
 def _hide(path: str) -> None:
-    """Cover a directory by an empty one."""
+    """Cover a directory by an empty read-only tmpfs."""
     flags = _SAFE | linux.MS_NOEXEC | linux.MS_RDONLY
     linux.mount("none", path, "tmpfs", flags, "mode=0555,size=4k")
 
 
 def _own_terminals(most: int) -> None:
-    """A devpts of the execution's own: nobody else's terminals are in it, and it takes no more of
-    the host's than its bound (filesystems/devpts.rst). Where that is 0 none can be opened."""
+    """Mount a new devpts instance that holds no terminals of other executions.
+
+    most: how many terminals may be open, of those that the host allows (filesystems/devpts.rst); 0
+    = none.
+    """
     if os.path.isdir("/dev/pts"):
         mode = "0666" if most > 0 else "0000"
         data = f"newinstance,ptmxmode={mode},mode=0600,max={max(1, most)}"
@@ -138,8 +146,11 @@ def _own_terminals(most: int) -> None:
 
 
 def _keep_own_disk(spec: dict[str, Any]) -> None:
-    """Let go of all other sandboxes' disks, by way of a directory that nobody else has: our copy
-    of their mounts would keep them after their release."""
+    """Drop the mounts of all other sandboxes' disks from this mount namespace.
+
+    A copied mount would keep a disk in use after the sandbox's release. The own disk is moved by
+    way of the record directory, which no other process uses.
+    """
     root, tmp = spec["disks_root"], spec["tmp_dir"]
     own, between = os.path.dirname(tmp), spec["record_directory"]
     if os.path.dirname(own) != root:
@@ -170,8 +181,9 @@ def stop_propagation() -> None:
             raise
     else:
         return
-    # In a chroot `/` may be no mount point, and the mount it lies in has no name there. Joining
-    # the namespace we are in makes the namespace's own root ours (setns(2)): from there it has.
+    # In a chroot `/` may be no mount point, and the mount below has no name there. Joining the
+    # current namespace by setns(2) makes the namespace's root this process's root: there the mount
+    # has a name.
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     linux.setns(namespace, linux.CLONE_NEWNS)

@@ -17,8 +17,10 @@ _REQUEST = struct.Struct("16sh22x")
 
 
 def enter_new(*, loopback: bool) -> None:
-    """Put this process into a new network namespace. loopback: whether `lo` is up, else nothing
-    reaches even 127.0.0.1. Raises OSError."""
+    """Put this process into a new network namespace. Raises OSError.
+
+    loopback: whether `lo` is up; if not, even 127.0.0.1 is unreachable.
+    """
     linux.unshare(linux.CLONE_NEWNET)
     if loopback:
         _bring_up(b"lo")

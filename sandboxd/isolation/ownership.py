@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the files of a bind's owner the sandbox's own inside: idmapped mounts
-(mount_setattr(2), MOUNT_ATTR_IDMAP).
+"""Map the owner of a bind's files to the sandbox: MOUNT_ATTR_IDMAP of mount_setattr(2).
 
-One user and one group of the host are mapped, those of the bound path. On the host all that the
-sandbox makes there belongs to them; whatever belongs to anybody else is nobody's inside, can be
-read by its mode alone, and changed by no mode (the kernel refuses to write an inode whose ids have
-no mapping).
+One user and one group of the host are mapped, those of the bound path. Files that the sandbox makes
+there belong on the host to that user and group. Files of any other user appear inside as the
+overflow user's: readable by mode alone, and writable by no mode, since the kernel refuses to write
+an inode whose ids have no mapping.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _NotMapped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files a sandbox is to have; text: for people."""
+    """The host's user and group whose files a sandbox is to have; text: for people."""
 
     uid: int
     gid: int
@@ -44,7 +43,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What shall become of a bind's owners: `owner` is mapped, None = nobody is, and `why`."""
+    """A decision on a bind's owner: the owner to map, or None and the reason in `why`."""
 
     source: str
     owner: Owner | None
@@ -53,8 +52,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What became of it: mounts to be put somewhere, None = the host's as they are; `detail` says
-    to whom new files belong, or why nobody is mapped."""
+    """A bind with ownership settled: a detached mapped mount, or None for the host's mount.
+
+    detail: to whom new files belong, or why no owner is mapped.
+    """
 
     fd: int | None
     detail: str
@@ -68,10 +69,10 @@ class Tree:
 def refusal(
     uid: int, gid: int, *, sandbox_owner: int, writable: bool, groups: Collection[int] | None
 ) -> str | None:
-    """Why a bind's owner must not be mapped; None where a mapping gives nobody more than they have.
+    """Return why a bind's owner must not be mapped; None where a mapping grants no new access.
 
-    Pure. uid, gid: the bound path's. sandbox_owner: the uid that asked for the sandbox. groups:
-    all of the path's owner, None = no account.
+    Pure. uid, gid: the bound path's. sandbox_owner: the uid that asked for the sandbox. groups: all
+    groups of the path's owner, None = no account.
     """
     if uid == 0:
         return "it belongs to root, whose files are never a sandbox's: chown it to a user"
@@ -190,7 +191,7 @@ def _user_namespace(owner: Owner, sandbox_uid: int) -> Iterator[int]:
 
 
 def _hold_namespace(held_read: int, held_write: int, made_write: int) -> None:
-    """In the child: a new user namespace until the parent has let go of it; never returns."""
+    """Keep a new user namespace until the parent closes the pipe, in a child; never returns."""
     try:
         os.close(held_write)
         number = 0
@@ -205,7 +206,7 @@ def _hold_namespace(held_read: int, held_write: int, made_write: int) -> None:
 
 
 def put(found: Sequence[Tree], scratch: str) -> None:
-    """Mount the mapped ones in this mount namespace, where `placed` says. Raises OSError."""
+    """Mount the mapped trees in this mount namespace, where `placed` says. Raises OSError."""
     if all(tree.fd is None for tree in found):
         return
     linux.mount("binds", scratch, "tmpfs", linux.MS_NODEV | linux.MS_NOSUID, "size=64k")
@@ -223,7 +224,7 @@ def put(found: Sequence[Tree], scratch: str) -> None:
 def placed(
     binds: Sequence[Mapping[str, Any]], found: Sequence[Tree], scratch: str
 ) -> list[Mapping[str, Any]]:
-    """The binds, those that are mapped from where `put` puts them."""
+    """Return the binds, with the sources of mapped binds replaced by where `put` mounts them."""
     return [
         bind if tree.fd is None else {**bind, "source": _place(scratch, number)}
         for number, (bind, tree) in enumerate(zip(binds, found, strict=True))
@@ -235,9 +236,11 @@ def _place(scratch: str, number: int) -> str:
 
 
 def try_out(binds: Sequence[Mapping[str, Any]], sandbox_uid: int) -> list[str]:
-    """For each path that an admin allows: why its owner's files are not a sandbox's although they
-    might be, or although nobody else could write there; empty where nothing is to be said."""
-    # Root's own writable ones are mapped whoever the owner is.
+    """Return for each path that an admin allows why the owner's files stay out of reach, or "".
+
+    "" also where the path works unmapped: its owner is never mapped, and the mode suffices.
+    """
+    # Root's own sandboxes map writable binds of any owner.
     plans = [_plan(bind["source"], True, 0) for bind in binds]
     with trees(plans, sandbox_uid) as found:
         return [
@@ -247,7 +250,7 @@ def try_out(binds: Sequence[Mapping[str, Any]], sandbox_uid: int) -> list[str]:
 
 
 def _is_fine(one: Plan, bind: Mapping[str, Any]) -> bool:
-    """Whether a path that is not to be mapped does what it was listed for all the same."""
+    """Whether a path whose owner is never mapped can be used as listed nevertheless."""
     if one.owner is not None:
         return False
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Namespaces that live without a process: their files of /proc, bind-mounted on files of ours.
+"""Namespaces that live without a process: files of /proc/PID/ns, bind-mounted on pin files.
 
-<runtime-dir>/pins is a small file system of its own, private, since a mount namespace cannot be
-pinned below a shared mount (mount_namespaces(7)); root's alone. Below it each sandbox has a
-directory with a file for each namespace that it does not share with the host.
+<runtime-dir>/pins is a tmpfs of root's alone. The mount is private, since a mount namespace cannot
+be pinned below a shared mount (mount_namespaces(7)). Each sandbox has a directory there with a file
+for each namespace not shared with the host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def root_of(runtime_directory: str) -> str:
 
 
 def kinds(isolation: str, network: str) -> tuple[str, ...]:
-    """The namespaces that a sandbox has of its own, in the order in which they are joined.
+    """Return the kinds of namespace that a sandbox has of its own, in the order of joining.
 
     isolation, network: as model.Isolation and model.Network spell them.
     """
@@ -36,7 +36,7 @@ def kinds(isolation: str, network: str) -> tuple[str, ...]:
 
 
 def prepare(root: str) -> None:
-    """Make the private file system, unless it is there. Raises OSError."""
+    """Mount the private tmpfs, unless mounted. Raises OSError."""
     private_tmpfs.prepare(root, 0o700, private=True)
 
 
@@ -48,7 +48,7 @@ def pin(namespace: str, directory: str, kind: str) -> None:
 
 
 def are_complete(directory: str, wanted: Collection[str]) -> bool:
-    """Whether all are there, and nothing else."""
+    """Whether the directory has exactly the wanted pins."""
     nsfs = os.stat(_NSFS_PROBE).st_dev
     try:
         if set(os.listdir(directory)) != set(wanted):
@@ -59,7 +59,7 @@ def are_complete(directory: str, wanted: Collection[str]) -> bool:
 
 
 def remove(directory: str) -> None:
-    """Let go of a sandbox's namespaces; nothing happens where there are none."""
+    """Unpin a sandbox's namespaces, if any. Raises OSError."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def remove(directory: str) -> None:
         try:
             linux.unmount(path)
         except OSError as exc:
-            # A builder that was killed had not mounted anything yet.
+            # A builder killed early leaves a file without a mount.
             if exc.errno != errno.EINVAL:
                 raise
         os.unlink(path)
@@ -88,6 +88,6 @@ def remove_others(root: str, kept: Collection[str]) -> None:
 
 
 def remove_all(root: str) -> None:
-    """Let go of everything, the private file system included."""
+    """Unpin all namespaces and remove the private tmpfs."""
     remove_others(root, ())
     private_tmpfs.remove(root)

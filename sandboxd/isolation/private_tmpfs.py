@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small file system of root's below the runtime directory, to mount others on."""
+"""A small tmpfs of root's below the runtime directory, as a place for mount points."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sandboxd.osutil import linux
 
 
 def prepare(root: str, mode: int, *, private: bool = False) -> None:
-    """Make it, unless it is there. private: what is mounted below stays in this mount namespace.
+    """Mount the tmpfs, unless mounted. Raises OSError.
 
-    Raises OSError.
+    private: mounts below stay in this mount namespace.
     """
     os.makedirs(root, mode=mode, exist_ok=True)
     parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -30,14 +30,14 @@ def prepare(root: str, mode: int, *, private: bool = False) -> None:
 
 
 def remove_unused(root: str) -> None:
-    """Take it away unless something is on it. Raises OSError."""
+    """Remove the tmpfs unless files or mount points are left there. Raises OSError."""
     with suppress(FileNotFoundError):
         if not os.listdir(root):
             remove(root)
 
 
 def remove(root: str) -> None:
-    """Take it away; nothing happens where there is none. Raises OSError."""
+    """Unmount the tmpfs and remove the directory, if present. Raises OSError."""
     with suppress(FileNotFoundError):
         if os.path.ismount(root):
             linux.unmount(root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host, or an image, has to put into a sandbox's root. Only looks, changes nothing."""
+"""Describe what a sandbox's root takes from the host or from an image. Reads only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _VAR_LIB = (
     "ieee-data", "ispell", "javascript-common", "libreoffice", "mecab", "mono", "myspell", "ocaml",
     "pciutils", "R", "sgml-base", "tex-common", "texmf", "usbutils", "vim", "xkb", "xml-core",
 )  # fmt: skip
-# How many processors there are, and how they hang together: nothing that names the host. But for
-# strict: they tell to the microsecond how idle each processor is.
+# The number and topology of processors, which do not name the host. Not at strict: files there tell
+# to the microsecond how idle each processor is.
 _SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# Of an image: the root's own, and what a system keeps for itself.
+# Directories that the root or the host provides, never an image.
 _NOT_OF_AN_IMAGE = frozenset(
     ("boot", "dev", "home", "lost+found", "media", "mnt", "proc", "root", "run", "srv", "sys",
      "tmp", "var")
@@ -41,7 +41,7 @@ def describe(spec: dict[str, Any]) -> Root:
     else:
         shared, masks = [spec["image"]], {}
         readable, links = _of_image(spec["image"])
-        # Nothing can be made in its read-only /etc.
+        # An image's /etc is read-only: bwrap cannot make a mount point there.
         files = {p: f for p, f in files.items() if os.path.isfile(spec["image"] + p)}
     binds = spec["binds"]
     return Root(
@@ -67,7 +67,7 @@ def masks_of(spec: dict[str, Any]) -> dict[str, Mask]:
 
 
 def shared_directories(spec: dict[str, Any]) -> list[str]:
-    """Those of the host that roots are made of; none lies in another."""
+    """Return the host's directories that roots share; none lies in another."""
     found = ["/usr", etc.TOP]
     paths = [f"/{name}" for name in _USR_LINKS if not os.path.islink(f"/{name}")]
     for path in sorted([*paths, *_further(spec)]):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the host's file system read-only in a mount namespace, all of it: whatever the host lets
-everybody write (/run/lock, /var/crash, a shared directory) would be left behind by a uid that
-another sandbox gets later.
+"""Make the host's file system read-only in a mount namespace, every mount.
 
-Devices, sockets and pipes are not written by way of their file system, and go on to work.
+Files in directories that every user of the host may write (/run/lock, /var/crash, a shared
+directory) would outlive the sandbox, with a uid that a later sandbox gets. Writing to devices,
+sockets and pipes does not write their file system, and still works.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from sandboxd.osutil import linux
 
-# proc_pid_mountinfo(5): per-mount options, and the flags of mount(2) that keep them.
+# Options of a mount (proc_pid_mountinfo(5)), and the flags of mount(2) that keep the options.
 _KEPT_FLAGS = {
     "nosuid": linux.MS_NOSUID,
     "nodev": linux.MS_NODEV,
@@ -26,14 +26,14 @@ _KEPT_FLAGS = {
 }
 # A kernel before Linux 5.12, or a container's filter that does not know the call.
 _NO_SUCH_CALL = (errno.ENOSYS, errno.EPERM)
-# What is mounted there was covered by another mount since.
+# A later mount covers the mount point.
 _OUT_OF_REACH = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EACCES)
 
 
 def seal(kept: Iterable[str]) -> None:
-    """Make all mounts of this process' mount namespace read-only, but those on `kept`.
+    """Make all mounts of this process's mount namespace read-only, except `kept`.
 
-    The namespace must be this process' own, and its mounts private. Raises OSError.
+    The mount namespace must be this process's own, with private propagation. Raises OSError.
     """
     kept = tuple(kept)
     try:
@@ -58,7 +58,7 @@ def _seal_tree() -> None:
 
 
 def _make_root_a_mount() -> None:
-    """In a chroot: its directory becomes a mount of its own, which `/..` leads to."""
+    """In a chroot, make the root directory a mount of its own, which `/..` leads to."""
     linux.mount("/", "/", None, linux.MS_BIND | linux.MS_REC)
     root = os.open("/..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.fchdir(root)
@@ -82,7 +82,7 @@ def _seal_one_by_one(kept: tuple[str, ...]) -> None:
 
 
 def _mounts() -> Iterator[tuple[str, frozenset[str]]]:
-    """Mount points in our sight, in the order of mounting, and their options."""
+    """Yield reachable mount points, in the order of mounting, with the mount options."""
     with open("/proc/self/mountinfo", "rb") as file:
         for line in file:
             fields = os.fsdecode(line).split(" ")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system-call filter: classic BPF put together by hand, loaded just before the exec.
+"""The system-call filter: classic BPF assembled here, loaded just before the exec.
 
-It lists what is refused, and answers ENOSYS for calls newer than that list. Of a call's arguments
-it reads the low 32 bits only, as the kernel does with each that is compared here: they are int or
+The filter lists refused calls, and answers ENOSYS for calls newer than the list. Of an argument
+only the low 32 bits are compared, as the kernel does for each argument concerned: an int, an
 unsigned int, or the flags of clone and unshare, whose high half is cut off or refused. Of the
-pointers of prlimit64 it reads both halves.
+pointers of prlimit64 both halves are read.
 
 Source: linux/seccomp.h, linux/filter.h; seccomp(2).
 """
@@ -41,8 +41,10 @@ _Code = list[tuple[int, int, int, int]]
 
 
 class Filter(enum.StrEnum):
-    """What is refused: at the levels basic and standard, and at strict; without set-id bits where
-    files that a command makes are somebody else's on the host."""
+    """The filters: for levels basic and standard, and for strict.
+
+    Without set-id bits where files that a command makes belong to another user on the host.
+    """
 
     COMMON = "common"
     STRICT = "strict"
@@ -72,7 +74,8 @@ def assemble(kind: Filter, machine: str) -> bytes:
         _refuse(errno.ENOSYS),
     ]
     rules = {
-        # First, since they are called often and are none of those the kernel knows to be allowed.
+        # The most frequent calls first: the kernel's list of calls always allowed has none that are
+        # judged by arguments.
         "mmap": _refuse_bits(3, table.MAP_HUGETLB, errno.ENOMEM),
         "ioctl": _refuse_values(1, table.IOCTLS, errno.EPERM),
         "setsockopt": _socket_options(),
@@ -109,7 +112,7 @@ def missing() -> str | None:
 
 
 def choose(*, strict: bool, set_id: bool) -> Filter | None:
-    """The filter for a command; None on a host that lacks it, where there is level basic alone.
+    """Return the filter for a command; None on a host without filters, which has level basic alone.
 
     set_id: whether the command may make set-user-ID and set-group-ID files.
     """
@@ -141,12 +144,12 @@ def _refuse(number: int) -> tuple[int, int, int, int]:
     return _answer(REFUSE | number)
 
 
-# An error of 0: nothing is done, and the call says it was.
+# An error of 0: the kernel skips the call, and the call reports success.
 _PRETEND = _refuse(0)
 
 
 def _when(value: int, then: _Code) -> _Code:
-    """`then`, all of whose ways must end in an answer, where what was loaded is `value`."""
+    """Run `then` if the loaded value is `value`; every path of `then` must end in an answer."""
     return [(_JUMP_IF_EQUAL, 0, len(then), value), *then]
 
 
@@ -190,10 +193,10 @@ def _sockets(*, strict: bool) -> _Code:
 
 
 def _core_limit() -> _Code:
-    """Of prlimit64, which also reads: by resource, new limit and old limit.
+    """Filter prlimit64, which also reads limits: by resource, new limit and old limit.
 
-    Programs that set their core limit to 0 go on, as all of them do: there are no core files. One
-    that asks for the old limit by the same call would be told nothing, and is refused.
+    A call that sets the core limit, to 0 in every known program, does nothing and succeeds: there
+    are no core files. A call that also asks for the old limit would get no answer, and is refused.
     """
     new, old = _ARGUMENTS_OFFSET + 8 * 2, _ARGUMENTS_OFFSET + 8 * 3
     asks_old = [_load(old), *_unless_zero(_refuse(errno.EPERM)),
@@ -223,7 +226,7 @@ def _tcp_and_udp() -> _Code:
     return [*code, _refuse(errno.EPROTONOSUPPORT)]
 
 
-# Once in the spawner: its shims and their children have them from it.
+# Assembled once, in the spawner; shims and their children inherit the result by fork.
 _PROGRAMS = (
     {kind: assemble(kind, os.uname().machine) for kind in Filter}
     if os.uname().machine in table.ARCHITECTURES

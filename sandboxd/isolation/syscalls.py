@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which system calls the filter refuses, and their numbers. Pure tables.
+"""The system calls that the filter refuses, and their numbers. Pure tables.
 
 Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and scripts/syscall.tbl; the lists were
-made beside those of systemd's SystemCallFilter=, Docker and Flatpak.
+compared with systemd's SystemCallFilter=, Docker and Flatpak.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import errno
 # Machine, as uname(2) has it -> AUDIT_ARCH of linux/audit.h.
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-# Nobody has looked at calls above this: they are answered as a kernel does that lacks them. x32's
-# calls, which have bit 30 set, are among them.
+# Calls with greater numbers were not reviewed: the filter answers as a kernel without them. x32's
+# calls, which have bit 30 set, are included.
 LAST_REVIEWED = 469
 
 # Name -> numbers on x86_64 and aarch64; None where the machine has no such call.
@@ -115,27 +115,27 @@ REFUSED = {
             "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount",
             "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
             "setns",
-            # Programs and modules in the kernel, and its insides.
+            # Programs and modules in the kernel, and kernel internals.
             "bpf", "perf_event_open", "kexec_load", "kexec_file_load", "create_module",
             "init_module", "finit_module", "delete_module", "syslog", "lookup_dcookie",
-            # Keyrings have no namespace: those of a uid outlive its sandbox.
+            # Keyrings have no namespace: the keyrings of a uid outlive the sandbox.
             "keyctl", "add_key", "request_key",
             # The host's own affairs.
             "reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "settimeofday",
             "clock_settime", "sethostname", "setdomainname", "vhangup", "nfsservctl", "_sysctl",
             "iopl", "ioperm", "uselib",
-            # Files past their directories' permissions.
+            # Opens files past the permissions of directories.
             "open_by_handle_at", "fanotify_init",
             # Like FS_IOC_FSSETXATTR below.
             "file_setattr",
-            # A policy for each page of a file, which no cgroup is charged for.
+            # A memory policy for each page of a file is charged to no cgroup.
             "mbind", "set_mempolicy_home_node",
         ),
         errno.EPERM,
     ),
-    # Its flags lie in memory, where no filter can look; C libraries fall back to clone.
+    # clone3's flags lie in memory, where no filter can look; C libraries fall back to clone.
     "clone3": errno.ENOSYS,
-    # Its operations pass no filter.
+    # io_uring's operations pass no filter.
     **dict.fromkeys(("io_uring_setup", "io_uring_enter", "io_uring_register"), errno.ENOSYS),
     # Makes races in the kernel winnable.
     "userfaultfd": errno.ENOSYS,
@@ -153,13 +153,13 @@ REFUSED_STRICT = {
         ),
         errno.EPERM,
     ),
-    # Memory that is no file in a directory; what wants it falls back to one.
+    # Memory files are in no directory; programs fall back to a file.
     "memfd_create": errno.ENOSYS,
     "memfd_secret": errno.ENOSYS,
 }  # fmt: skip
 
-# Set-user-ID and set-group-ID bits (inode(7)); calls that take a mode, and which argument it is.
-# Those that open files take one if a flag of the argument before says so (O_CREAT, O_TMPFILE).
+# Set-user-ID and set-group-ID bits (inode(7)); calls with a mode, and the index of that argument.
+# Calls that open files use the mode if the flags, the argument before, say so (O_CREAT, O_TMPFILE).
 SET_ID = 0o6000
 CHANGES_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2,
                 "creat": 1}  # fmt: skip
@@ -167,7 +167,7 @@ OPENS = {"open": 2, "openat": 3}
 OPEN_MAKES = 0o20000100
 
 # CLONE_NEW* of linux/sched.h. CLONE_NEWTIME (0x80) lies in the bits that clone(2) takes as the
-# child's signal, so that only unshare knows it; a signal of that number there is none.
+# child's signal: only unshare knows the flag, and no signal has that number.
 NAMESPACE_FLAGS = 0x7E020080
 
 # Requests of ioctl(2), which the kernel takes as 32 bits.
@@ -176,7 +176,7 @@ IOCTLS = (
     0x541C,  # TIOCLINUX: selects and pastes on a console
     0x541D,  # TIOCCONS: takes the console's output
     0x5423,  # TIOCSETD: line disciplines, loaded as modules
-    # Both carry what binds a file to a project: its id, and whether new files inherit it.
+    # Both set a file's project: the id, and whether new files inherit the id.
     0x401C5820,  # FS_IOC_FSSETXATTR
     0x40086602,  # FS_IOC_SETFLAGS
     # What any user may make of btrfs below a directory of his own, and rmdir(2) does not take away.
@@ -192,8 +192,8 @@ IOCTLS = (
 # Of setrlimit(2): a command keeps the limit it starts with (schemes/common.py).
 RLIMIT_CORE = 4
 
-# Huge pages are the host's own pool, which memory.max does not count (hugetlbpage.rst). Flags of
-# linux/mman.h, linux/memfd.h and linux/shm.h; others beside them only say of which size.
+# Huge pages are a pool of the host's, which memory.max does not count (hugetlbpage.rst). Flags of
+# linux/mman.h, linux/memfd.h and linux/shm.h; further flags only choose the page size.
 MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB = 0x40000, 0x4, 0o4000
 
 # Level and name of setsockopt(2), refused: each keeps a table beside the socket that no cgroup is
@@ -205,19 +205,19 @@ SOCKET_OPTIONS = {
 }
 
 # Of personality(2): Linux, Linux on 32 bits, no address space randomization (debuggers,
-# sanitizers), and the question. Others weaken what the kernel does for every process.
+# sanitizers), and the query. Further flags weaken what the kernel does for every process.
 PERSONALITIES = (0x0, 0x8, 0x0040000, 0x0040008, 0xFFFFFFFF)
 
-# linux/socket.h. Every other family is a module that the host loads at its first use; vsock leads
-# past every network namespace to the hypervisor. What a netlink socket has queued is the kernel's
-# memory, charged to nobody: getifaddrs(3) fails, getaddrinfo(3) goes on as on a host without it.
+# linux/socket.h. Every further family is a module that the host loads at first use; vsock leads
+# past every network namespace to the hypervisor. A netlink socket's queue is kernel memory, charged
+# to no cgroup: getifaddrs(3) fails, getaddrinfo(3) goes on as on a host without netlink.
 AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
 SOCK_TYPE_MASK = 0xF
-# At strict: TCP and UDP alone. SOCK_STREAM, SOCK_DGRAM; IPPROTO_IP (its default), TCP, UDP.
+# At strict TCP and UDP alone: SOCK_STREAM, SOCK_DGRAM; IPPROTO_IP (the default), TCP, UDP.
 INET_TYPES = (1, 2)
 INET_PROTOCOLS = (0, 6, 17)
 
 
 def number(name: str, machine: str) -> int | None:
-    """The call's number on a machine of ARCHITECTURES; None where it has none."""
+    """Return the call's number on a machine of ARCHITECTURES; None for a call the machine lacks."""
     return NUMBERS[name][list(ARCHITECTURES).index(machine)]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command's terminal, made by the child itself: in its own mount namespace, so that it has a name
-there. The shim gets both ends through a socket (pty(7), ioctl_tty(2))."""
+"""A command's terminal, opened by the child in the command's mount namespace.
+
+So the terminal has a name there. The shim gets both ends through a socket (pty(7), ioctl_tty(2)).
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,20 @@ _TIOCGPTPEER = 0x5441
 
 
 def take_terminal(rows: int, cols: int, uid: int | None, channel: socket.socket) -> None:
-    """Have a new terminal of this size as controlling terminal and as descriptors 0 to 2.
+    """Make a new terminal the controlling terminal and descriptors 0 to 2 of this process.
 
-    uid: whose it shall be; None = ours. Sends master and slave through `channel`. The caller leads
-    a session. Raises OSError.
+    uid: the terminal's owner; None = this process's. Sends master and slave through `channel`. The
+    caller leads a session. Raises OSError.
     """
     flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
     master = os.open("/dev/ptmx", flags)
     fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
-    # Not by its name: that could be another file system's (Linux 4.13).
+    # The slave's name could be a file of another mount; TIOCGPTPEER uses no name (Linux 4.13).
     slave = fcntl.ioctl(master, _TIOCGPTPEER, flags)
     resize(slave, rows, cols)
     if uid is not None:
         os.fchown(slave, uid, -1)
-    # devpts gives it to a group that may write to it (mode 0620).
+    # devpts lets a group write to terminals (mode 0620).
     os.fchmod(slave, 0o600)
     fcntl.ioctl(slave, _TIOCSCTTY, 0)
     socket.send_fds(channel, [b"t"], [master, slave])
@@ -39,5 +41,5 @@ def take_terminal(rows: int, cols: int, uid: int | None, channel: socket.socket)
 
 
 def resize(fd: int, rows: int, cols: int) -> None:
-    """Set the size of a terminal; its foreground processes get SIGWINCH when it changed."""
+    """Set the size of a terminal; a change sends SIGWINCH to the foreground processes."""
     fcntl.ioctl(fd, _TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host uids for sandboxes, taken under a host-wide lock so that several daemons never share one.
 
-The default range lies between what systemd's UIDS-GIDS page gives to anybody. A claim is a file
-named after the uid in a directory that lives as long as the boot; its text says whose.
+The default range lies between the ranges that systemd's UIDS-GIDS page assigns. A claim is a file
+named after the uid in a directory that lives as long as the boot; the text names daemon and
+sandbox.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ class UidRange:
         self._claims = claims
 
     async def take(self, sandbox_id: str) -> int:
-        """A uid that no account, no live process and no other sandbox has.
+        """Return a uid that no account, no live process and no other sandbox has.
 
         Raises CapacityExceeded and HostDiskFull.
         """
         return await asyncio.to_thread(self._take, sandbox_id)
 
     async def give_back(self, uid: int) -> bool:
-        """Free it once no process has it; False when one still does."""
+        """Free the uid once no process has the uid; False while a process has."""
         return await asyncio.to_thread(self._give_back, uid)
 
     async def busy(self, uids: Collection[int]) -> Collection[int]:
-        """Those of these uids that a process has."""
+        """Return the uids, of those given, that a process has."""
         if not uids:
             return ()
         return set(uids) & await asyncio.to_thread(process_uids)
@@ -66,7 +67,8 @@ class UidRange:
             write_whole(os.path.join(self._claims, str(uid)), self._claim(sandbox_id))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """Free what an earlier daemon took for sandboxes that are not among these."""
+        """Free the uids that an earlier daemon of this instance took for sandboxes not in
+        `sandbox_ids`."""
         await asyncio.to_thread(self._discard_unknown, sandbox_ids)
 
     def _discard_unknown(self, sandbox_ids: Collection[str]) -> None:
@@ -117,7 +119,7 @@ class UidRange:
         try:
             write_all(fd, self._claim(sandbox_id))
         except OSError:
-            # One without an owner would never be freed.
+            # A claim without an owner would never be freed.
             os.unlink(path)
             raise
         finally:
@@ -144,18 +146,18 @@ class CallerUid:
         return os.getuid()
 
     async def give_back(self, uid: int) -> bool:
-        """Nothing was taken."""
+        """Return True: no uid was taken."""
         return True
 
     async def busy(self, uids: Collection[int]) -> Collection[int]:
-        """It has other processes, too."""
+        """Return no uid: the daemon's own has further processes."""
         return ()
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
-        """Nothing was taken."""
+        """Do nothing: no uid was taken."""
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """Nothing was taken."""
+        """Do nothing: no uid was taken."""
 
 
 def process_uids() -> set[int]:
@@ -173,8 +175,11 @@ def kill_processes(uid: int) -> int:
 
 
 def _kill(pid: int, uid: int) -> None:
-    """A number may be another process's by now, one of the host's: the owner is looked at again
-    once nobody else can become what the descriptor stands for."""
+    """Send SIGKILL if the process still has the uid.
+
+    The pid may have been reused by a process of the host: the owner is read again once a pidfd
+    holds the process.
+    """
     pidfd = open_pidfd(pid)
     try:
         if os.stat(f"/proc/{pid}").st_uid == uid:
@@ -184,8 +189,10 @@ def _kill(pid: int, uid: int) -> None:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Pid and owner of each. /proc/PID belongs to the effective uid (proc(5)); the directory of a
-    process that is not dumpable keeps its owner."""
+    """Yield pid and owner of each process. /proc/PID belongs to the effective uid (proc(5)).
+
+    The directory keeps that owner for a process that is not dumpable.
+    """
     with os.scandir("/proc") as entries:
         for entry in entries:
             if entry.name.isdigit():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parent's check that a started command really gave everything up."""
+"""The parent's check that a started command gave up all privileges."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def _status(pid: str) -> dict[str, str]:
 
 
 def peak_bytes(pid: int) -> int | None:
-    """The most a process had of resident memory since its exec; None once it has ended."""
+    """Return the peak resident memory since the exec, in bytes; None once the process has ended."""
     try:
         text = _status(str(pid)).get("VmHWM")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # In the middle of its exec it has none yet.
+    # In the middle of an exec the status has no VmHWM.
     return None if text is None else int(text.split()[0]) * 1024 or None
 
 
 def _has_filter_of_its_own(status: dict[str, str]) -> bool:
-    """Seccomp is 2 (a filter), and it has more of them than we, who may live in a container.
+    """Whether seccomp is 2 (a filter), with more filters than this process has.
 
-    Seccomp_filters came with Linux 5.9 (proc_pid_status(5)).
+    sandboxd may run in a container, under a filter. Seccomp_filters came with Linux 5.9
+    (proc_pid_status(5)).
     """
     if status["Seccomp"] != _SECCOMP_FILTER:
         return False
@@ -46,8 +47,11 @@ def _has_filter_of_its_own(status: dict[str, str]) -> bool:
 
 
 def _has_own_user_namespace(pid: int) -> bool:
-    """Whether it has made one since its exec, as only an unfiltered one can: its capabilities hold
-    in there alone, and there is no way back to ours (user_namespaces(7))."""
+    """Whether the process has made a user namespace since the exec.
+
+    Only an unfiltered process can. Capabilities hold inside the new namespace alone, and there is
+    no way back (user_namespaces(7)).
+    """
     try:
         return os.stat(f"/proc/{pid}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino
     except FileNotFoundError:
@@ -55,10 +59,10 @@ def _has_own_user_namespace(pid: int) -> bool:
 
 
 def privileges_left(pid: int, uid: int | None, *, is_filtered: bool) -> str | None:
-    """What a command still has that it must not have, in words; None when nothing.
+    """Return, in words, a privilege that a command must not have; None when there is none.
 
-    uid: the uid it must have, None where the daemon itself is unprivileged. is_filtered: its
-    system calls must be.
+    uid: the uid the command must have, None where the daemon itself is unprivileged. is_filtered:
+    whether the command's system calls must be filtered.
     """
     status = _status(str(pid))
     if status["NoNewPrivs"] != "1":
