@@ -33,7 +33,7 @@ class ChildFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SetupUse:
-    """What the child used before it was the command: seconds, and bytes of memory at most."""
+    """What the child used before the exec: seconds of CPU, and peak memory in bytes."""
 
     user_seconds: float = 0.0
     system_seconds: float = 0.0
@@ -42,8 +42,12 @@ class SetupUse:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A running command: read ends of its output, write end of its input (both a terminal's master,
-    with its slave in `terminal_fd`); when it was forked, by the monotonic and by the wall clock."""
+    """A running command.
+
+    outputs, input_fd: the shim's ends of the pipes, or the terminal's master, whose slave is
+    `terminal_fd`. started, started_at: the time of the fork on the monotonic clock and in seconds
+    since 1970.
+    """
 
     pid: int
     outputs: tuple[int, ...]
@@ -59,8 +63,9 @@ def start_child(
 ) -> Child:
     """Fork, and return once the command's exec succeeded.
 
-    stdin_fd: a file that the shim will feed to it. Without one it has /dev/null, or with
-    `stdin_open` a pipe whose write end the shim holds; with `tty` a terminal. Raises ChildFailed.
+    stdin_fd: a file that the shim will write to the command's input. Without a file the input is
+    /dev/null, with `stdin_open` a pipe whose write end the shim holds, with `tty` a terminal.
+    Raises ChildFailed.
     """
     ours, theirs = _terminal_ends() if spec["tty"] is not None else _pipes(spec, stdin_fd)
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
@@ -75,7 +80,7 @@ def start_child(
     setup = _await_exec(pid, error_read)
     terminal_fd = None
     if ours.channel is not None:
-        # Sent before the exec, so it is there.
+        # The child sent the terminal before the exec.
         _, (master, terminal_fd), _, _ = socket.recv_fds(ours.channel, 1, 2)
         ours.channel.close()
         ours = _Ends((master,), master, None)
@@ -84,7 +89,7 @@ def start_child(
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """One side's of all pipes: the shim's outputs and input, or the child's 0, 1 and 2."""
+    """The ends of one side: the shim's outputs and input, or the child's 0, 1 and 2."""
 
     stdio: tuple[int, ...]
     input_fd: int | None
@@ -109,7 +114,7 @@ def _pipes(spec: dict[str, Any], stdin_fd: int | None) -> tuple[_Ends, _Ends]:
 
 
 def _terminal_ends() -> tuple[_Ends, _Ends]:
-    """A socket through which the child sends what it opens in its own mount namespace."""
+    """Return a socket pair through which the child sends the terminal of its mount namespace."""
     ours, theirs = socket.socketpair()
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     return _Ends((), None, ours), _Ends((null, null, null), None, theirs)
@@ -151,7 +156,7 @@ def _above_stdio(stdio: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _own_use() -> bytes:
-    """What the child used until now, which wait4(2) will count with the command's."""
+    """Return the child's use until now as JSON; wait4(2) will count that use with the command's."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return json.dumps([used.ru_utime, used.ru_stime, used.ru_maxrss * 1024]).encode() + b"\n"
 
@@ -162,7 +167,7 @@ def _await_exec(pid: int, error_fd: int) -> SetupUse:
         answer = _read_all(error_fd)
     finally:
         os.close(error_fd)
-    # A death before the exec closes the pipe, too; it is told by the wait status.
+    # A death before the exec closes the pipe, too; the wait status tells of the death.
     use, _, failure = (answer or b"").rpartition(b"\n")
     if answer is not None and not failure:
         return SetupUse(*json.loads(use)) if use else SetupUse()
@@ -175,8 +180,10 @@ def _await_exec(pid: int, error_fd: int) -> SetupUse:
 
 
 def _read_all(fd: int) -> bytes | None:
-    """Until its other end is closed; None when that takes too long: an exec from a dead network
-    file system must not hold us for ever."""
+    """Read until the writers close the pipe; None after 60 seconds.
+
+    An exec from a dead network file system must not hold the shim for ever.
+    """
     poller = select.poll()
     poller.register(fd, select.POLLIN | select.POLLHUP)
     deadline = time.monotonic() + _EXEC_SECONDS

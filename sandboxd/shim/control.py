@@ -15,10 +15,10 @@ _MAX_CONNECTIONS = 4
 
 
 class Control:
-    """A listening SEQPACKET socket and its few connections, inside the shim's poll loop.
+    """A listening SEQPACKET socket and a few connections, inside the shim's poll loop.
 
-    Peers of another uid than the shim's own are turned away. A connection that does not take an
-    event at once loses it: the record is the truth, events are doorbells.
+    Peers of another uid than the shim's are turned away. A connection that does not take an event
+    at once misses the event: the record is the truth, events are doorbells.
     """
 
     def __init__(self, listener: socket.socket, poller: select.poll) -> None:
@@ -32,11 +32,11 @@ class Control:
 
     @property
     def was_left(self) -> bool:
-        """Whether somebody was connected and nobody is any more."""
+        """Whether there were connections and all are closed."""
         return self._had_one and not self._server.connections
 
     def handle(self, fd: int, events: int) -> list[dict[str, Any]]:
-        """Orders that arrived on `fd`, which poll reported."""
+        """Return the orders that arrived on `fd`, as reported by poll."""
         if fd == self._server.fileno():
             self._accept()
             return []
@@ -52,7 +52,7 @@ class Control:
             self._server.send(connection, event)
 
     def answer(self, order: dict[str, Any], answer: dict[str, Any], fds: list[int]) -> None:
-        """Tell the connection that the last order came from; descriptors are copied to it."""
+        """Answer the connection of the last order; descriptors are copied to the peer."""
         if self._asking is not None and self._asking.fileno() in self._server.connections:
             event = {"event": "answer", "id": order["id"], **answer}
             self._server.send(self._asking, event, fds)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 
 class Ending:
-    """The first reason counts; no time passes while the execution is frozen.
+    """The reason and the deadlines of an execution's end.
 
-    A stop with a grace time asks for SIGTERM first; an exit within it is that stop's doing.
+    The first reason counts; no time passes while the execution is frozen. A stop with a grace time
+    begins with SIGTERM; an exit within the grace time counts as the stop's result.
     """
 
     def __init__(self, *, timeout_seconds: float, grace_seconds: float, now: float) -> None:
@@ -25,19 +26,22 @@ class Ending:
         return self._frozen_since is not None
 
     def conclude(self, reason: str) -> None:
-        """It ends now."""
+        """Set the reason: the execution ends now."""
         if self.reason is None:
             self.reason = self._stopping_for or reason if reason == "exited" else reason
 
     def exceeded_output(self, reason: str) -> None:
-        """What it printed was more than it may; that its end was seen first is chance."""
+        """Replace the reason "exited": the output exceeded a limit before the exit.
+
+        Which of the two the shim sees first is chance.
+        """
         if self.reason == "exited":
             self.reason = reason
 
     def stop(self, reason: str, *, grace_seconds: float, now: float) -> bool:
-        """It shall end: at once, or after the grace time. Whether to send SIGTERM now.
+        """End the execution, at once or after the grace time; return whether to send SIGTERM now.
 
-        A frozen program could not answer a SIGTERM: it has no grace.
+        A frozen program could not answer a SIGTERM, and gets no grace.
         """
         self._stopping_for = self._stopping_for or reason
         if grace_seconds <= 0 or self.is_frozen:
@@ -49,7 +53,7 @@ class Ending:
         return True
 
     def kill(self, code: str, *, grace_seconds: float, now: float) -> bool:
-        """Somebody ordered it, for `code`. Whether to send SIGTERM now."""
+        """End the execution by an order, with `code`; return whether to send SIGTERM now."""
         self.kill_code = self.kill_code or code
         return self.stop("killed", grace_seconds=grace_seconds, now=now)
 
@@ -59,7 +63,7 @@ class Ending:
             self._frozen_since = now
 
     def thaw(self, now: float) -> None:
-        """Let it go on."""
+        """Continue the clock."""
         if self._frozen_since is not None:
             stood_still = now - self._frozen_since
             self._deadline += stood_still
@@ -68,7 +72,7 @@ class Ending:
             self._frozen_since = None
 
     def wait_seconds(self, now: float) -> float | None:
-        """How long nothing can become due; None = for ever."""
+        """Return the seconds until the next deadline; None = no deadline."""
         if self.is_frozen:
             return None
         due = self._deadline if self._term_deadline is None else self._term_deadline

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try again what failed for want of memory in the shim's own, full, cgroup.
+"""Repeat calls that failed for want of memory in the shim's own, full, cgroup.
 
-While the victim of the OOM killer is still leaving, any system call of the shim that takes
-accounted kernel memory, open(2) first, can fail with ENOMEM: the shim may not be killed, and
-nobody else is left to be (kernel: mem_cgroup_out_of_memory, "no killable processes").
+While the victim of the OOM killer is still exiting, any system call of the shim that takes
+accounted kernel memory, open(2) first, can fail with ENOMEM: the shim may not be killed, and no
+other process is left to kill (kernel: mem_cgroup_out_of_memory, "no killable processes").
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _Result = TypeVar("_Result")
 
 
 def patiently(call: Callable[[], _Result]) -> _Result:
-    """Return what `call` returns; raises what it raises, ENOMEM only after 10 seconds of it."""
+    """Return the result of `call`, repeated for up to 10 seconds while ENOMEM. Raises as `call`
+    does."""
     deadline = time.monotonic() + _SECONDS
     while True:
         try:
@@ -28,5 +29,5 @@ def patiently(call: Callable[[], _Result]) -> _Result:
         except OSError as exc:
             if exc.errno != errno.ENOMEM or time.monotonic() > deadline:
                 raise
-        # No event tells that a dying process has given its memory back.
+        # No event tells that an exiting process has freed its memory.
         time.sleep(_PAUSE_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies a command's output to its spool files, with an exact cap, and its input from a file."""
+"""Copy a command's output to spool files, with an exact cap, and a file to the command's input."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MODEST_BYTES = 1 << 20
 
 
 class OutputStream:
-    """One pipe from the command and the spool it is copied to.
+    """A pipe from the command and the spool that the shim copies to.
 
-    Keeps exactly the first `cap` bytes. A full disk loses bytes and is remembered in `error`;
-    the command is never stopped by it. But a spool may not be larger than what it leaves free
-    above `floor` bytes of its file system: `is_greedy` then, and nothing more is kept.
+    Keeps exactly the first `cap` bytes. A full disk loses bytes and sets `error`; the command is
+    never stopped. A spool larger than the space free above `floor` bytes of the file system sets
+    `is_greedy`, and no more is kept.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class OutputStream:
         os.set_blocking(pipe_fd, False)
 
     def copy(self) -> bool:
-        """Copy what is there, at most one chunk; False at the end of the stream."""
+        """Copy at most one chunk of what is there; False at the end of the stream."""
         try:
             data = os.read(self.fd, _CHUNK)
         except BlockingIOError:
@@ -49,7 +49,7 @@ class OutputStream:
         except OSError as exc:
             if exc.errno != errno.EIO:
                 raise
-            # How the master of a terminal tells that nobody has the slave open.
+            # read(2) on a terminal's master: no process has the slave open.
             return False
         if not data:
             return False
@@ -58,7 +58,7 @@ class OutputStream:
             self.truncated = True
             data = data[:room]
         if data:
-            # First: whoever sees the bytes finds their time.
+            # Noted first, so that every reader of the bytes finds the time.
             self._stamps.note(self.size_bytes)
         self._keep(data)
         if self.size_bytes >= self._look_at:
@@ -95,7 +95,7 @@ class OutputStream:
 
 
 class InputFeed:
-    """Writes the contents of a file into the command's standard input pipe, then closes it."""
+    """Writes the contents of a file into the command's standard input, then closes the pipe."""
 
     def __init__(self, source_fd: int, pipe_fd: int) -> None:
         self.fd = pipe_fd
@@ -103,7 +103,7 @@ class InputFeed:
         self._offset = 0
 
     def copy(self) -> bool:
-        """Write one chunk; False when all is written or nobody reads any more."""
+        """Write one chunk; False when all is written or the read end is closed."""
         data = os.pread(self._source, _CHUNK, self._offset)
         if not data:
             return False
@@ -116,6 +116,6 @@ class InputFeed:
         return True
 
     def close(self) -> None:
-        """Close both ends; the command sees the end of its input."""
+        """Close both ends; the command sees the end of input."""
         os.close(self.fd)
         os.close(self._source)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most memory a command had, where no cgroup counts it: looked at in its first moments, since
-many commands end before a supervisor looks twice, and a process that has ended tells it no more.
+"""Sample the peak memory of a command's first moments, where no cgroup measures the peak.
 
-Each look costs about 10 us; their pauses double.
+Many commands end before a supervisor looks twice, and an ended process has no VmHWM. A sample costs
+about 10 us; the pauses double.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ _LAST_SECONDS = 0.13
 
 
 class PeakSampler:
-    """pid: the command's main process in the mounted /proc. `peak_bytes`: since its exec, None as
-    long as nobody looked."""
+    """Samples of the command's main process. pid: in the mounted /proc.
+
+    peak_bytes: the peak since the exec, None before the first sample that found the process.
+    """
 
     def __init__(self, pid: int, now: float) -> None:
         self.peak_bytes = verify.peak_bytes(pid)
@@ -28,12 +30,12 @@ class PeakSampler:
         return self._pause if self._pause <= _LAST_SECONDS else None
 
     def look(self, now: float) -> None:
-        """If one is due."""
+        """Take a sample if due."""
         if now < self._due or self._pause > _LAST_SECONDS:
             return
         self._pause *= 2
         self._due = now + self._pause
-        # Its number is its own until it is reaped, and then there is no next look.
+        # The pid is not reused before the shim reaps the process and stops sampling.
         found = verify.peak_bytes(self._pid)
         if found is not None:
             self.peak_bytes = max(found, self.peak_bytes or 0)

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim: trusted parent of one execution. Forked from the spawner, root where that is.
+"""The shim: trusted parent of one execution. Forked from the spawner, with the daemon's uid.
 
-Theory of operation. The shim is PID 1 of the execution's pid namespace (else a subreaper). It
-reports "ready" on its control socket and waits: the daemon now puts it into the execution's scope,
-then says "go"; the end of that connection before "go" means abort. It forks the child, which gives
-everything up (isolation/enter.py) and becomes the command; the shim checks that from outside and
-reports "started". It then copies output to the spools, feeds input, keeps time and waits for the
-first thing that ends the execution: the main process's end, a limit or an order to kill. That sets
-the reason once. It kills what is left, drains the pipes for a bounded time, reads the counters
-while its own scope still exists, writes the record, rings the doorbell and exits. Connections may
-come and go: a new daemon connects to the same socket. Nothing that comes from inside is trusted:
-pipes are read as bytes, the rest is asked from the kernel.
+Theory of operation. The shim is PID 1 of the execution's pid namespace (else a subreaper). The shim
+reports "ready" on the control socket and waits: the daemon now puts the shim into the execution's
+scope, then says "go"; the end of that connection before "go" means abort. The shim forks the child,
+which gives up all privileges (isolation/enter.py) and becomes the command; the shim checks the
+child from outside and reports "started". Then the shim copies output to the spools, feeds input,
+keeps time and waits for the first event that ends the execution: the main process's end, a limit or
+an order to kill. That sets the reason once. The shim kills what is left, drains the pipes for a
+bounded time, reads the counters while the scope still exists, writes the record, rings the doorbell
+and exits. Connections may come and go: a new daemon connects to the same socket. Input from inside
+is never trusted: pipes are read as bytes, all further facts come from the kernel.
 
-It imports little, since every execution pays for it, and never forks once the command runs.
+The shim imports little, since every execution pays for imports, and never forks once the command
+runs.
 """
 
 from __future__ import annotations
@@ -58,20 +59,20 @@ _CPU_CHECK_SECONDS = 0.1
 def run(
     spec: dict[str, Any], listener: socket.socket, stdin_fd: int | None, *, pid_namespace: bool
 ) -> NoReturn:
-    """Live as the shim of one execution; never returns. The caller has closed all other fds."""
+    """Live as the shim of one execution; never returns. The caller has closed all further fds."""
     status = 1
     try:
         Shim(spec, listener, stdin_fd, pid_namespace=pid_namespace).live()
         status = 0
     except Exception as exc:
-        # The one trace of what the daemon can only call LOST; it goes to the spawner's log.
+        # The daemon will only find the execution LOST; this trace goes to the spawner's log.
         sys.excepthook(type(exc), exc, exc.__traceback__)
     finally:
         os._exit(status)
 
 
 class Shim:
-    """One execution."""
+    """The shim of one execution."""
 
     def __init__(
         self,
@@ -115,9 +116,11 @@ class Shim:
     # -- before the command
 
     def _is_wanted(self) -> bool:
-        """False when whoever asked for this shim has given it up, and may have asked for another
-        one in its place: the records are that one's."""
-        # Once to accept the connection, once to see its end.
+        """Whether the daemon still waits for this shim.
+
+        A daemon that gave the shim up may have asked for a new shim, which owns the records.
+        """
+        # The first poll accepts the connection, the second sees the end.
         for _ in range(2):
             for fd, events in self._poll.poll(0):
                 self._control.handle(fd, events)
@@ -195,8 +198,11 @@ class Shim:
             self._poll.register(self._memory_events_fd, select.POLLPRI)
 
     def _check_privileges(self, pid: int) -> None:
-        """One that ended has nothing left. It may have been killed before its exec, whose pipe then
-        closed as well: that is how the execution ended, and no failure to start it."""
+        """Check that the command gave up all privileges. Raises ChildFailed.
+
+        An ended command passes. A command killed before the exec also closes the error pipe: that
+        is the execution's end, not a failure to start.
+        """
         pidfd = os.pidfd_open(pid)
         try:
             host_pid = verify.host_pid(pidfd)
@@ -211,7 +217,7 @@ class Shim:
             self._tree.kill(timeout_seconds=_KILL_SECONDS)
             raise ChildFailed("verify", 0, left)
 
-    # -- while it runs
+    # -- while the command runs
 
     def _run_until_reason(self) -> None:
         while self._ending.reason is None:
@@ -234,7 +240,7 @@ class Shim:
             if self._tree.main_status is not None:
                 self._ending.conclude("exited")
         elif fd == self._memory_events_fd:
-            # The read arms the next notification (kernfs), so it comes before the judgement.
+            # The read arms the next notification (kernfs) and must precede the evaluation.
             text = patiently(lambda: os.pread(fd, 4096, 0)).decode()
             if counters.parse_keys(text)["oom_kill"] > 0:
                 self._ending.conclude("oom")
@@ -271,7 +277,8 @@ class Shim:
                 self._control.answer(order, {}, [])
 
     def _largest_process(self) -> int | None:
-        """Exact where it is told, else at least so much."""
+        """Return the largest resident set in bytes: exact from getrusage(2), else the sampled
+        minimum."""
         seen = None if self._sampler is None else self._sampler.peak_bytes
         return largest_child_bytes(self._setup.peak_bytes) or seen
 
@@ -300,7 +307,7 @@ class Shim:
         kill_complete = self._tree.kill(timeout_seconds=_KILL_SECONDS)
         self._stdio.drain(timeout_seconds=_DRAIN_SECONDS)
         if self._stdio.has_exceeded:
-            # Its last words were above the cap, and its end was seen before they were read.
+            # The last output exceeded the cap, read after the exit was seen.
             self._ending.exceeded_output(self._stdio.excess)
         user, system = children_cpu_seconds()
         user = max(0.0, user - self._setup.user_seconds)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes when output came (sandboxd/protocol/times.py), in bounded space however much is printed.
+"""Record when output came (sandboxd/protocol/times.py), in bounded space however much is printed.
 
-An entry at most every 10 ms at first. Where the file is full, entries nearer than twice that to the
-one before are dropped, as often as it takes to halve their number, and new ones are as far apart.
+An entry at most every 10 ms at first. When the file is full, the distance doubles and entries
+nearer than the distance to the entry before are dropped, until half of the entries are left; new
+entries keep the distance.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _BLOCK_BYTES = 256 * ENTRY.size
 
 
 class Stamps:
-    """The times of one stream, which are kept beside its spool from the first byte on.
+    """The times of one stream, in a file beside the spool from the first byte on.
 
     started: the start of the execution on the monotonic clock; started_at: the same in seconds
-    since 1970. Where an entry cannot be written there are no times at all any more, rather than
-    wrong ones.
+    since 1970. Where an entry cannot be written the file is removed: no times rather than wrong
+    times.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Stamps:
         self._due = 0.0
 
     def note(self, offset: int) -> None:
-        """The byte at `offset` and what follows is here now; called before the spool has it."""
+        """Note the time of the byte at `offset`; called before the spool has the byte."""
         now = self._clock() - self._started
         if now < self._due:
             return
@@ -62,7 +63,7 @@ class Stamps:
             self._give_up()
 
     def close(self) -> None:
-        """No more of them."""
+        """Close the file; no more entries."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -81,13 +82,15 @@ class Stamps:
     def _halve(self) -> None:
         while self._count > self._most // 2:
             self._distance *= 2
-            # What was said of an entry that goes is now said of the one before.
+            # The time of a dropped entry is now that of the entry before.
             self._precision += self._distance
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Without the entries that are too near to the one before. A reader has the old file or
-        the new one."""
+        """Drop the entries nearer than the distance to the entry before.
+
+        The file is replaced by rename: a reader has the old file or the new one.
+        """
         temporary = temporary_name(self._path)
         fd = self._open(temporary, os.O_TRUNC)
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stops and continues an execution's processes so that none sees another stand still.
+"""Stop and continue an execution's processes so that no parent sees a child stopped.
 
-A shell that waits with WUNTRACED takes a child that was stopped for a job that was (wait(2)). So
-parents stand still before their children are stopped, and go on after their children do. Who stands
-still forks nobody: below a level that does, all children are known. The SIGCHLD and, with
+A shell that waits with WUNTRACED takes a child stopped by the shim for a job stopped by the user
+(wait(2)). So parents are stopped before their children, and continued after their children. A
+stopped process forks no more: below a stopped level all children are known. SIGCHLD and, with
 WCONTINUED, the end of a stop cannot be hidden from a parent.
 """
 
@@ -18,17 +18,17 @@ from contextlib import suppress
 from sandboxd.osutil.processes import stat_fields
 
 _POLL_SECONDS = 0.0005
-# Stopped, traced, ended, or in a wait that no signal interrupts, such as vfork(2)'s: before
-# anything of its own goes on, a thread of these takes the SIGSTOP.
+# Stopped, traced, ended, or in an uninterruptible wait such as vfork(2)'s: a thread in these states
+# takes the SIGSTOP before any more user code.
 _STILL = b"TtZXD"
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
 def stop(root: int, stop_all: Callable[[], None], *, timeout_seconds: float) -> bool:
-    """Stop all below `root`, which goes on; whether all are known to stand still in time.
+    """Stop all processes below `root`, except `root`; return whether all were seen stopped in time.
 
-    root: by its number in the /proc that is mounted here. stop_all: sends SIGSTOP to everybody,
-    those who are born meanwhile or lost their parent among them.
+    root: a pid of the mounted /proc. stop_all: sends SIGSTOP to every process, including processes
+    born meanwhile and orphans.
     """
     deadline = time.monotonic() + timeout_seconds
     parents = [root]
@@ -61,11 +61,11 @@ def descendants(root: int) -> list[int]:
 
 
 def _levels(root: int) -> Iterator[list[tuple[int, int]]]:
-    """Pairs of a process and its parent: the children of `root`, then theirs, and so on."""
+    """Yield (pid, parent) pairs, level by level: the children of `root`, then the grandchildren."""
     seen = {root}
     parents = [root]
     while parents:
-        # One that moves to another parent meanwhile is met once.
+        # A process that moves to a new parent meanwhile is met once.
         level = [pair for pair in _below(parents) if pair[0] not in seen]
         parents = [pid for pid, _ in level]
         seen.update(parents)
@@ -75,7 +75,7 @@ def _levels(root: int) -> Iterator[list[tuple[int, int]]]:
 
 def _below(parents: list[int]) -> Iterator[tuple[int, int]]:
     for parent in parents:
-        # One may end between the listing and the read: its children then hang from the shim.
+        # A process may end between the listing and the read: the children then hang from the shim.
         with suppress(*_GONE):
             for task in os.listdir(f"/proc/{parent}/task"):
                 with suppress(*_GONE):
@@ -85,11 +85,10 @@ def _below(parents: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _signal(pid: int, parent: int, number: int) -> None:
-    """Signal the process of this number while it is a child of `parent`, so never another one that
-    got the number since.
+    """Signal the process if still a child of `parent`: a reused pid is never signalled.
 
-    By its directory in /proc, which stands for it as a pidfd does (pidfd_send_signal(2)): the
-    number is none of our pid namespace.
+    The directory in /proc serves as a pidfd (pidfd_send_signal(2)), since the pid is none of this
+    process's pid namespace.
     """
     with suppress(*_GONE):
         fd = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -103,8 +102,7 @@ def _signal(pid: int, parent: int, number: int) -> None:
 def _wait_still(pids: list[int], deadline: float) -> None:
     for pid in pids:
         while not _stands_still(pid) and time.monotonic() < deadline:
-            # A signal is taken when its process gets a processor, which a busy wait would keep
-            # from it.
+            # A signal is taken when the process gets a processor, which a busy wait would occupy.
             time.sleep(_POLL_SECONDS)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All of a command's input and output as its shim has it: spools, what is fed, what is held open.
+"""A command's input and output on the shim's side: spools, the input fed, descriptors held open.
 
-The write end of an open standard input and the master of a terminal are held here, so that a daemon
-may end without the command seeing the end of its input. A daemon that has something to write gets a
-copy of the descriptor: the bytes go from it to the kernel, never through the shim.
+The shim holds the write end of an open standard input and the master of a terminal, so that a
+daemon may end without the command seeing the end of input. A daemon with input to write gets a copy
+of the descriptor: the bytes go from the daemon to the kernel, never through the shim.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN = select.POLLIN | select.POLLHUP
 
 
 class Stdio:
-    """One command's, inside the shim's poll loop. stdin_fd: a file that is fed to it, or None."""
+    """A command's streams, inside the shim's poll loop. stdin_fd: a file to feed as input."""
 
     def __init__(
         self, spec: dict[str, Any], child: Child, stdin_fd: int | None, poller: select.poll
@@ -63,12 +63,13 @@ class Stdio:
 
     @property
     def has_exceeded(self) -> bool:
-        """Whether the command printed more than it may."""
+        """Whether the output exceeded a limit."""
         return any(stream.truncated and stream.error is None for stream in self._outputs)
 
     @property
     def excess(self) -> str:
-        """What that was more than: its limit, or what the host's disk has for it."""
+        """Return the limit that the output exceeded: the execution's, or the room on the host's
+        disk."""
         is_greedy = any(stream.is_greedy for stream in self._outputs)
         return "output_of_host" if is_greedy else "output"
 
@@ -84,24 +85,25 @@ class Stdio:
         if stream is None:
             return False
         if not stream.copy():
-            # A closed pipe stays readable for poll(2): watching it on would spin.
+            # A closed pipe stays readable for poll(2): further polling would spin.
             self._poll.unregister(fd)
             self._open.remove(stream)
         return True
 
     def close_input(self) -> None:
-        """Let the command see the end of its input, once every daemon's copy is closed, too."""
+        """Close the shim's copy; the command sees the end of input once every daemon's copy is
+        closed."""
         if self._held_fd is not None and not self.is_terminal:
             os.close(self._held_fd)
             self._held_fd = None
 
     def resize(self, rows: int, cols: int) -> None:
-        """Change the size of the terminal, if there is one."""
+        """Set the size of the terminal, if any."""
         if self._held_fd is not None and self.is_terminal:
             terminal.resize(self._held_fd, rows, cols)
 
     def drain(self, *, timeout_seconds: float) -> None:
-        """Read what is still there. Another execution may hold a write end: bounded."""
+        """Read the rest, within the timeout: another execution may hold a write end."""
         if self._slave_fd is not None:
             os.close(self._slave_fd)
         poller = select.poll()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's question to the supervisor, if there is one: why it killed, what it measured."""
+"""The shim's question to a supervisor: the reason of a kill, and the usage measured."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _MAX_PACKET_BYTES = 4096
 
 
 def evidence_of(spec: dict[str, Any]) -> dict[str, Any]:
-    """`verdict` and `supervised`, None where no supervisor wrote one."""
+    """Return `verdict` and `supervised`, None where no supervisor wrote a file; {} without
+    supervisor."""
     path, directory = spec.get("supervisor"), spec.get("evidence_directory")
     if path is None or directory is None:
         return {}
     verdict = None
-    # Absent or too busy: what it wrote before is there nevertheless.
+    # Without an answer from an absent or busy supervisor the files tell as much as was written.
     with suppress(OSError, ValueError):
         order = {"op": "ended", "sandbox": spec["sandbox"], "execution": spec["execution"]}
         answer = ask(path, order, timeout_seconds=_ANSWER_SECONDS, max_bytes=_MAX_PACKET_BYTES)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All processes of one execution: signalled, killed, stopped and reaped without ever forking.
 
-Under a fork bomb a fork of ours can wait for seconds inside the kernel, a signal cannot. In a pid
-namespace kill(-1) by its PID 1 reaches exactly the execution and is atomic against fork (kill(2));
-without one the subreaper walks its descendants until none is left.
+Under a fork bomb a fork can wait for seconds inside the kernel, a signal cannot. In a pid namespace
+kill(-1) by PID 1 reaches exactly the execution and is atomic against fork (kill(2)); without a pid
+namespace the subreaper walks the descendants until none is left.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PASS_SECONDS = 0.0005
 _BLOCK_BYTES = 512
 # Of a wait status (WCOREDUMP of wait(2)).
 _CORE_DUMPED = 0x80
-# What an interpreter touches on its way to execve(2).
+# The memory that an interpreter touches on the way to execve(2).
 _EXEC_BYTES = 1 << 20
 
 
 class Tree:
-    """The execution's processes as its shim sees them."""
+    """The execution's processes, from the shim's view."""
 
     def __init__(self, *, pid_namespace: bool, job: str | None) -> None:
         self._pid_namespace = pid_namespace
@@ -39,10 +39,10 @@ class Tree:
         self._killing = False
 
     def reap(self) -> bool:
-        """Collect whoever ended; False when no child is left at all (ECHILD).
+        """Reap ended children; False when no child is left (ECHILD).
 
-        The main process is seen to have ended, but stays until the others are killed: as long as it
-        is a zombie it counts against RLIMIT_NPROC, so that nobody can be forked in its place.
+        The main process is seen to have ended, but stays a zombie until the rest is killed: a
+        zombie counts against RLIMIT_NPROC, so that no process can be forked in its place.
         """
         while True:
             try:
@@ -62,8 +62,10 @@ class Tree:
 
     @property
     def at_end(self) -> int | None:
-        """How many processes there were at once when they were killed, at least; None where they
-        were not killed at once. To be asked after `kill`."""
+        """At least how many processes the kill found alive at once; None without a pid namespace.
+
+        To be asked after `kill`.
+        """
         return self.killed_count + 1 if self._pid_namespace else None
 
     def signal(self, number: int) -> None:
@@ -77,17 +79,17 @@ class Tree:
                 os.kill(pid, number)
 
     def signal_main(self, number: int) -> None:
-        """Send a signal to the main process, unless it is gone: its pid is free then."""
+        """Send a signal to the main process, unless ended: the pid is free then."""
         if self.main_status is None:
             os.kill(self.main_pid, number)
 
     def signal_group(self, number: int) -> None:
-        """The same for all of its process group: it leads a session, so the group is its own."""
+        """Send a signal to the main process's group, its own since the process leads a session."""
         if self.main_status is None:
             os.killpg(self.main_pid, number)
 
     def kill(self, *, timeout_seconds: float) -> bool:
-        """SIGKILL everything and reap it; whether nothing was left within the timeout."""
+        """Send SIGKILL to all and reap; return whether no process was left within the timeout."""
         self._killing = True
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -96,7 +98,7 @@ class Tree:
                 return True
             if time.monotonic() > deadline:
                 return False
-            # The dying need the processor that a busy loop would take from them.
+            # Exiting processes need the processor that a busy loop would take.
             time.sleep(_PASS_SECONDS)
 
     def _kill_once(self) -> None:
@@ -121,12 +123,12 @@ class Tree:
 
 
 def _own_pid() -> int:
-    """By the /proc that is mounted here: in a pid namespace of its own a shim is 1 elsewhere."""
+    """Return the shim's pid in the mounted /proc; in the shim's own pid namespace the pid is 1."""
     return int(os.readlink("/proc/self"))
 
 
 def _wait_status(code: int, status: int) -> int:
-    """As waitpid(2) has it, of what waitid(2) says."""
+    """Return the status as waitpid(2) has it, from code and status of waitid(2)."""
     if code == os.CLD_EXITED:
         return status << 8
     return status | (_CORE_DUMPED if code == os.CLD_DUMPED else 0)
@@ -139,17 +141,17 @@ def children_cpu_seconds() -> tuple[float, float]:
 
 
 def largest_child_bytes(setup_bytes: int) -> int | None:
-    """The largest resident set of any child reaped so far; None where it cannot be told.
+    """Return the largest resident set in bytes of any reaped child; None where unknown.
 
-    setup_bytes: what the command's process had before its exec, which counts for it as well
-    (getrusage(2)): what is hardly above says nothing.
+    setup_bytes: the peak of the command's process before the exec. getrusage(2) counts that peak
+    for the command as well: a value hardly above tells no more than the set-up.
     """
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return largest if largest > setup_bytes + _EXEC_BYTES else None
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a child ended; it is not reaped."""
+    """Whether a child has ended, without reaping."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -160,7 +162,7 @@ def children_io_bytes() -> tuple[int, int]:
 
 
 def wake_on_signals(*numbers: int) -> int:
-    """A pipe that becomes readable when one of the signals arrives."""
+    """Return a pipe that becomes readable when one of the signals arrives."""
     read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     for number in numbers:
         signal.signal(number, lambda *_: None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the spawner by its path: `python3 -I -S .../spawner/__main__.py SOCKET [IDLE_SECONDS]`.
+"""Start the spawner by path: `python3 -I -S .../spawner/__main__.py SOCKET [IDLE_SECONDS]`.
 
 -S leaves site-packages out, so the package's parent directory is added, behind the library.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process for one order about what a sandbox has of its own: the spawner forks it and goes on.
+"""The builder: a process that the spawner forks for one order on a sandbox's root, network or disk.
 
 One order in a memfd, one answer through a pipe: {"ok": true, ...} or {"ok": false, "kind", "text"}.
 """
@@ -17,14 +17,14 @@ from sandboxd.protocol import records
 from sandboxd.workspace.removal import remove_tree
 
 _MAX_TEXT = 1000
-# Behind everything that somebody waits for.
+# A removal must not delay work that a client waits for.
 _REMOVER_NICENESS = 10
-# A system call for each entry would be one in three.
+# A poll(2) for each entry would be a third of the system calls.
 _ENTRIES_BETWEEN_LOOKS = 64
 
 
 class _ReaderGone:
-    """Set once nobody waits for the answer any more; fits removal.Stop."""
+    """Set once no process waits for the answer; fits removal.Stop."""
 
     def __init__(self, answer_fd: int) -> None:
         self._poll = select.poll()
@@ -38,7 +38,7 @@ class _ReaderGone:
 
 
 def run(order_fd: int, answer_fd: int) -> NoReturn:
-    """Do what the order says, answer and end. The caller has closed all other descriptors."""
+    """Obey the order, answer and end. The caller has closed all further descriptors."""
     try:
         order = decode(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
         answer = _answer(order, answer_fd)

@@ -14,8 +14,7 @@ _END_MILLISECONDS = 2000
 
 
 class Helper:
-    """Starts the program and starts it again at once when it ends; more slowly when it ends at
-    once as well."""
+    """A program to keep running: restarted when it ends, after a pause if the end came at once."""
 
     RETRY_MILLISECONDS = 300
 
@@ -26,7 +25,7 @@ class Helper:
 
     @property
     def is_due(self) -> bool:
-        """Whether it should run and does not."""
+        """Whether the program should run but does not."""
         return bool(self._argv) and self.pid == 0
 
     def run(self, argv: list[str]) -> None:
@@ -35,7 +34,7 @@ class Helper:
         self.keep_alive()
 
     def keep_alive(self) -> None:
-        """Start it if it is due and did not end at once the last time."""
+        """Start the program if due, unless the last start was less than 0.3 seconds ago."""
         if not self.is_due or time.monotonic() - self._started_at < _HASTY_SECONDS:
             return
         self._started_at = time.monotonic()
@@ -54,7 +53,7 @@ class Helper:
             self.pid = 0
 
     def stop(self) -> None:
-        """Have it end, and wait for that a little."""
+        """Send SIGTERM and wait at most two seconds for the end."""
         if self.pid:
             pidfd = os.pidfd_open(self.pid)
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spawner: forks shims on request. `python3 -I -S`, one thread, frozen heap.
 
-A service of its own on systemd hosts, else started once by the daemon. It listens on a SEQPACKET
-socket of root's and answers {"op": "spawn"} with the shim's pid and pidfd. A request carries the
-specification in a memfd, the shim's listening control socket and, if asked, a file with the
-command's input. {"op": "build"} carries an order for a builder (spawner/builder.py) and the pipe
-for its answer. It reaps both; killing it harms none.
+A service of its own on systemd hosts, else started once by the daemon. The spawner listens on a
+SEQPACKET socket of root's and answers {"op": "spawn"} with the shim's pid and pidfd. A request
+carries the specification in a memfd, the shim's listening control socket and, if asked, a file with
+the command's input. {"op": "build"} carries an order for a builder (spawner/builder.py) and the
+pipe for the builder's answer. The spawner reaps both; killing the spawner harms neither.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Spawner:
         linux.become_subreaper()
         self._pid_namespace_fd = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         notify_ready()
-        # A collection in a shim would copy the pages it shares with the spawner.
+        # A collection in a shim would copy the pages shared with the spawner.
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -131,7 +131,7 @@ class Spawner:
                 self._reply(client, {"ok": False, "errno": 0, "text": f"unknown op {other!r}"})
 
     def _reply(self, client: socket.socket, reply: dict[str, Any], *fds: int) -> None:
-        # A client that went away meanwhile finds its shim by the record.
+        # A client that has gone finds the shim by the record.
         self._server.send(client, reply, fds)
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> tuple[int, bool]:
@@ -187,7 +187,7 @@ class Spawner:
         self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """Whoever else is our child is the rest of one that died."""
+        """Kill the orphans of dead shims: children neither shim, builder nor supervisor."""
         me = os.getpid()
         with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
             children = {int(word) for word in file.read().split()}
@@ -197,7 +197,7 @@ class Spawner:
 
 
 def _keep_only(fds: list[int]) -> None:
-    """Close all other descriptors but the first three."""
+    """Close all descriptors but 0, 1, 2 and `fds`."""
     low = 3
     for fd in sorted(fds):
         os.closerange(low, fd)
