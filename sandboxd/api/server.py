@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
@@ -54,16 +53,18 @@ async def serving(
     sockets: Iterable[socket.socket],
     *,
     keys: replays.Keys,
+    own_uid: int,
     admin_gids: Collection[int] = (),
 ) -> AsyncIterator[None]:
     """Serve the API on listening Unix sockets while the context is open; closes them at its end.
+    own_uid: the daemon's.
 
     On leaving, requests that only wait are ended with DRAINING, and all is over within 2 seconds.
     """
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
         work = Work(tasks)
-        api = Api(engine, work, replays.Replays(keys, work), admin_gids)
+        api = Api(engine, work, replays.Replays(keys, work), own_uid, admin_gids)
         runner = web.ServerRunner(
             ConnectionFactory(api.handle, api.shares), shutdown_timeout=_CONNECTION_GRACE_SECONDS
         )
@@ -104,11 +105,13 @@ class Api:
         engine: Engine,
         work: Work,
         once: replays.Replays,
+        own_uid: int,
         admin_gids: Collection[int],
     ) -> None:
         self._engine = engine
         self._work = work
         self._replays = once
+        self._own_uid = own_uid
         self._seen = Seen()
         self.shares = Shares()
         self._admin_gids = frozenset(admin_gids)
@@ -206,7 +209,7 @@ class Api:
 
     def _note(self, error: SandboxdError, asker: Caller | None) -> None:
         """Count an error; admins, and who runs the daemon, are told all of its details."""
-        if asker is not None and (asker.is_admin or asker.uid == os.geteuid()):
+        if asker is not None and (asker.is_admin or asker.uid == self._own_uid):
             error.details.update(error.of_others)
         self._count_error(error.code, asker)
 

@@ -49,6 +49,7 @@ from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.launch.spawner import MAX_RUNTIME_PATH
 from sandboxd.osutil.libc import libc
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.history import DiskHistory
 from sandboxd.records.keys import DiskKeys
 from sandboxd.records.store import DiskStore
@@ -142,6 +143,7 @@ class _Daemon:
 
     def __init__(self, arguments: argparse.Namespace, settings: config.Config) -> None:
         self._settings = settings
+        self._privileges = of_this_process()
         self._state = os.path.realpath(arguments.state_dir)
         self._runtime = os.path.realpath(arguments.runtime_dir)
         self._socket = arguments.socket or os.path.join(self._runtime, "sandboxd.sock")
@@ -158,7 +160,7 @@ class _Daemon:
             cleanup.callback(self._remove_private_directories)
             cleanup.enter_context(instance.lock(self._state, self._runtime))
             instance_id = instance.instance_id(self._state)
-            is_below = not have_units()
+            is_below = not have_units(self._privileges)
             bound = host.memory_bound(own=is_below)
             budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
             room = host.tasks_bound(own=is_below)
@@ -167,6 +169,7 @@ class _Daemon:
             clock = SystemClock()
             directories = Directories(
                 self._state,
+                self._privileges,
                 disk_floor_bytes=self._settings.disk_floor_bytes,
                 # What is there can be ended whatever holds it.
                 disk_means=DiskMeans("auto" if self._stop_all else self._settings.disk_means),
@@ -226,7 +229,9 @@ class _Daemon:
             keys = DiskKeys(self._state)
             keys.open()
             admin_gids = () if admin_gid is None else (admin_gid,)
-            api = serving(engine, sockets, keys=keys, admin_gids=admin_gids)
+            api = serving(
+                engine, sockets, keys=keys, own_uid=self._privileges.uid, admin_gids=admin_gids
+            )
             await cleanup.enter_async_context(api)
             watchdog = asyncio.create_task(self._feed_watchdog())
             cleanup.callback(watchdog.cancel)
@@ -289,6 +294,7 @@ class _Daemon:
         )  # fmt: skip
         io_path, io_detail = self._io_device()
         return Wanted(
+            privileges=self._privileges,
             cgroup_mode=self._settings.cgroup_mode,
             names=UnitNames.of_instance(instance_id, is_service=is_service),
             instance_id=instance_id,
@@ -315,10 +321,10 @@ class _Daemon:
     def _offers(self, chosen: Chosen) -> Offers:
         mounts: tuple[MissingFeature, ...] = ()
         if not chosen.pid_namespace:
-            need = Need.MOUNTS if os.geteuid() == 0 else Need.ROOT
+            need = Need.MOUNTS if self._privileges.is_root else Need.ROOT
             mounts = (MissingFeature("pid namespaces", remedy(need, host.place())),)
         found = Findings(
-            is_root=os.geteuid() == 0,
+            is_root=self._privileges.is_root,
             kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
             call_filter=_missing_filter(),
             private_mounts=() if chosen.root_missing else mounts,
@@ -333,8 +339,8 @@ class _Daemon:
         return offers(found, self._settings.isolation, allowed)
 
     def _uids(self, instance_id: str) -> UidRange | CallerUid:
-        if os.geteuid() != 0:
-            return CallerUid()
+        if not self._privileges.is_root:
+            return CallerUid(self._privileges.uid)
         return UidRange(instance_id, first=self._settings.uid_first, count=self._settings.uid_count)
 
     def _binds(self) -> BindPolicy:
@@ -342,7 +348,7 @@ class _Daemon:
 
     def _engine_settings(self, instance_id: str, policy: LimitPolicy, chosen: Chosen) -> Settings:
         missing = list(chosen.missing)
-        if os.geteuid() != 0:
+        if not self._privileges.is_root:
             missing.append("root: commands run with the daemon's own uid and privileges")
         if not chosen.pid_namespace:
             missing.append("pid namespace: commands see the host's processes")

@@ -141,9 +141,12 @@ class UidRange:
 class CallerUid:
     """Without root every sandbox runs as the daemon's own uid."""
 
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+
     async def take(self, sandbox_id: str) -> int:
         """The daemon's own."""
-        return os.getuid()
+        return self._uid
 
     async def give_back(self, uid: int) -> bool:
         """Return True: no uid was taken."""

@@ -10,13 +10,15 @@ from typing import Any
 from sandboxd.errors import InternalError, LimitBelowUsage, LimitUnsupported
 from sandboxd.isolation import disks
 from sandboxd.launch.builders import Builders
+from sandboxd.osutil.privileges import Privileges
 
 
 class Disks:
     """File systems of sandboxes' own; fits workspace.own_disks.Mounts."""
 
-    def __init__(self, builders: Builders, runtime_directory: str) -> None:
+    def __init__(self, builders: Builders, runtime_directory: str, privileges: Privileges) -> None:
         self._builders = builders
+        self._is_root = privileges.is_root
         self._root = disks.root_of(runtime_directory)
 
     def directory(self, name: str) -> str:
@@ -59,7 +61,7 @@ class Disks:
 
     async def remove_all(self) -> None:
         """At the end of all work: nothing of ours stays mounted."""
-        if os.geteuid() == 0:
+        if self._is_root:
             await self._do({"op": "remove_all_disks", "root": self._root})
 
     async def _do(self, order: dict[str, Any]) -> None:

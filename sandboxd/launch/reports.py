@@ -13,16 +13,19 @@ from sandboxd.core.outcome import Facts
 from sandboxd.engine.ports.launch import LaunchRequest
 from sandboxd.isolation import disks, pins, seccomp
 from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import boot_id, process_start_time
 from sandboxd.protocol import records
 
 _log = logging.getLogger(__name__)
 
 
-def specification(request: LaunchRequest, runtime_directory: str) -> dict[str, Any]:
+def specification(
+    request: LaunchRequest, runtime_directory: str, privileges: Privileges
+) -> dict[str, Any]:
     """What shim/shim.py and isolation/enter.py read."""
     command, limits = request.execution.command, request.execution.limits
-    uid = request.sandbox.uid if os.getuid() == 0 else None
+    uid = request.sandbox.uid if privileges.is_root else None
     pins_root = pins.root_of(runtime_directory)
     return {
         "protocol": records.PROTOCOL,

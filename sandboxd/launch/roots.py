@@ -20,6 +20,7 @@ from sandboxd.errors import InternalError, InvalidRequest
 from sandboxd.isolation import disks, pins
 from sandboxd.launch import reports
 from sandboxd.launch.builders import Builders
+from sandboxd.osutil.privileges import Privileges
 
 _PROBE_SHM_BYTES = 1 << 20
 _BINDS_SECONDS = 5.0
@@ -46,6 +47,7 @@ class Roots:
         self,
         builders: Builders,
         runtime_directory: str,
+        privileges: Privileges,
         *,
         images: str | None,
         system_paths: Collection[str],
@@ -54,6 +56,7 @@ class Roots:
     ) -> None:
         self._builders = builders
         self._runtime = runtime_directory
+        self._privileges = privileges
         self._images = images
         self._system_paths = list(system_paths)
         self._etc_hidden = list(etc_hidden)
@@ -67,7 +70,7 @@ class Roots:
 
     async def missing(self) -> tuple[tuple[MissingFeature, ...], tuple[MissingFeature, ...]]:
         """What a root and what a network namespace lack here, by making one of each."""
-        if os.geteuid() != 0:
+        if not self._privileges.is_root:
             way = remedy(Need.ROOT, place())
             not_root = (MissingFeature("root: mounts and namespaces", way),)
             return not_root, not_root
@@ -121,19 +124,19 @@ class Roots:
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """What an earlier daemon made for sandboxes that are not among these."""
-        if os.geteuid() == 0:
+        if self._privileges.is_root:
             kept = list(sandbox_ids)
             await self._do({"op": "remove_others", "pins_root": self._root, "kept": kept})
 
     async def remove_unused(self) -> None:
         """Of the small file systems below the runtime directory those that nothing is on."""
-        if os.geteuid() == 0:
+        if self._privileges.is_root:
             roots = [self._root, disks.root_of(self._runtime)]
             await self._do({"op": "remove_unused", "roots": roots})
 
     async def remove_all(self) -> None:
         """At the end of all work: nothing of ours stays mounted."""
-        if os.geteuid() == 0:
+        if self._privileges.is_root:
             await self._do({"op": "remove_all", "pins_root": self._root})
 
     # -- private
@@ -186,8 +189,8 @@ class Roots:
             "tmp": directory,
             "shm_bytes": _PROBE_SHM_BYTES,
             "binds": [],
-            "uid": os.getuid(),
-            "owner_uid": os.getuid(),
+            "uid": self._privileges.uid,
+            "owner_uid": self._privileges.uid,
             "anew": False,
         }
         answer = await self._builders.ask(order)

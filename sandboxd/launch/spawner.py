@@ -24,6 +24,7 @@ from sandboxd.launch import reports
 from sandboxd.launch.connection import Answer, SpawnerConnection, SpawnerUnreachable
 from sandboxd.launch.link import ShimLink
 from sandboxd.osutil.files import write_all
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol import records
 from sandboxd.protocol.evidence import socket_path
 
@@ -65,8 +66,14 @@ class SpawnerClient:
     start: makes a spawner listen on the path it is given.
     """
 
-    def __init__(self, runtime_directory: str, start: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        runtime_directory: str,
+        privileges: Privileges,
+        start: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._runtime = runtime_directory
+        self._privileges = privileges
         self._spawner = SpawnerConnection(os.path.join(runtime_directory, "spawner.sock"), start)
 
     @property
@@ -115,7 +122,7 @@ class SpawnerClient:
             records.reserve_record(request.record_directory)
         except OSError as exc:
             raise host_lacks("cannot prepare the execution", exc, request.record_directory) from exc
-        spec = reports.specification(request, self._runtime)
+        spec = reports.specification(request, self._runtime, self._privileges)
         name = f"{request.sandbox.id}-{request.execution.id}"
         if not spec["cgroup"]:
             spec["supervisor"] = socket_path(self._runtime)

@@ -32,7 +32,7 @@ def credentials(connection: socket.socket) -> Credentials:
 
 def is_own(connection: socket.socket) -> bool:
     """Whether the process at the other end has the uid of this one. Raises OSError."""
-    return credentials(connection).uid == os.getuid()
+    return credentials(connection).uid == os.geteuid()
 
 
 def bind_private(unbound: socket.socket, path: str) -> None:

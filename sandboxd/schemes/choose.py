@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from sandboxd.launch.disks import Disks
 from sandboxd.launch.roots import Roots
 from sandboxd.launch.spawner import SpawnerClient, start_spawner_process
 from sandboxd.launch.supervisor import SupervisorClient
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.schemes.helpers import HelperServices, has_systemd, have_units
 from sandboxd.schemes.rlimit import RlimitScheme
 from sandboxd.schemes.systemd import SystemdScheme
@@ -45,8 +45,9 @@ _PROBE_LIMITS = Limits(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the daemon was configured with."""
+    """What the daemon is and was configured with."""
 
+    privileges: Privileges
     cgroup_mode: str
     names: UnitNames
     instance_id: str
@@ -107,7 +108,7 @@ def _obstacle(wanted: Wanted) -> str | None:
     """What rules the systemd scheme out before anything is tried."""
     if wanted.cgroup_mode == "off":
         return "SANDBOX_CGROUP_MODE is off"
-    if os.geteuid() != 0:
+    if not wanted.privileges.is_root:
         return "not running as root"
     kind = host.hierarchy()
     if kind is not host.Hierarchy.UNIFIED:
@@ -127,7 +128,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await manager.connect()
         helpers = HelperServices(manager, wanted.names, wanted.instance_id)
         undo.push_async_callback(helpers.stop_started)
-        launcher = SpawnerClient(wanted.runtime_directory, helpers.start_spawner)
+        launcher = SpawnerClient(wanted.runtime_directory, wanted.privileges, helpers.start_spawner)
         undo.callback(launcher.close)
         await launcher.open()
         scheme = SystemdScheme(
@@ -143,7 +144,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
         builders = Builders(launcher)
-        disks = Disks(builders, wanted.runtime_directory)
+        disks = Disks(builders, wanted.runtime_directory, wanted.privileges)
         roots = _roots(wanted, builders)
         undo.push_async_callback(roots.remove_unused)
         absent = await roots.missing()
@@ -178,21 +179,27 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
     async with AsyncExitStack() as undo:
         helpers = await _helper_services(wanted, undo)
         if helpers is None:
-            launcher = SpawnerClient(wanted.runtime_directory, start_spawner_process)
+            launcher = SpawnerClient(
+                wanted.runtime_directory, wanted.privileges, start_spawner_process
+            )
             supervisor = SupervisorClient(wanted.runtime_directory, launcher.supervise)
         else:
-            launcher = SpawnerClient(wanted.runtime_directory, helpers.start_spawner)
+            launcher = SpawnerClient(
+                wanted.runtime_directory, wanted.privileges, helpers.start_spawner
+            )
             supervisor = SupervisorClient(wanted.runtime_directory, helpers.start_supervisor)
         undo.callback(launcher.close)
         if helpers is None:
             undo.push_async_callback(launcher.stop_started)
         await launcher.open()
-        scheme = RlimitScheme(reason, supervisor, address_space_bytes=wanted.address_space_bytes)
+        scheme = RlimitScheme(
+            reason, supervisor, wanted.privileges, address_space_bytes=wanted.address_space_bytes
+        )
         undo.callback(scheme.close)
         await scheme.open()
         pid_namespace, missing = await _probe(scheme, launcher)
         builders = Builders(launcher)
-        disks = Disks(builders, wanted.runtime_directory)
+        disks = Disks(builders, wanted.runtime_directory, wanted.privileges)
         roots = _roots(wanted, builders)
         undo.push_async_callback(roots.remove_unused)
         absent = await roots.missing()
@@ -229,6 +236,7 @@ def _roots(wanted: Wanted, builders: Builders) -> Roots:
     return Roots(
         builders,
         wanted.runtime_directory,
+        wanted.privileges,
         images=wanted.images,
         system_paths=wanted.system_paths,
         etc_hidden=wanted.etc_hidden,
@@ -242,7 +250,7 @@ async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServic
     The service's daemon has walls around it that its children must not have: without systemd's
     answer it does not start, and is started again.
     """
-    if not have_units():
+    if not have_units(wanted.privileges):
         return None
     helpers = HelperServices(Manager(), wanted.names, wanted.instance_id)
     try:

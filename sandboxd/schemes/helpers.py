@@ -12,6 +12,7 @@ import os
 
 from sandboxd.core.names import UnitNames
 from sandboxd.launch.spawner import spawner_argv
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.systemd.manager import Manager
 
 
@@ -65,7 +66,7 @@ def has_systemd() -> bool:
     return os.path.isdir("/run/systemd/system")
 
 
-def have_units() -> bool:
+def have_units(privileges: Privileges) -> bool:
     """Whether helpers, and with them all commands, are in units of their own: root's, where systemd
     runs the host. Else all are below the daemon's own cgroup."""
-    return os.geteuid() == 0 and has_systemd()
+    return privileges.is_root and has_systemd()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -26,6 +25,7 @@ from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import HostDiskFull, HostStorageFailed, SandboxdError
 from sandboxd.isolation.uids import kill_processes
 from sandboxd.launch.supervisor import SupervisorClient
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import process_start_time
 from sandboxd.protocol.supervision import Entry, State
 from sandboxd.schemes import common, supervisor_limits
@@ -42,13 +42,18 @@ class RlimitScheme:
     name = SchemeName.RLIMIT
 
     def __init__(
-        self, reason: str, supervisor: SupervisorClient, *, address_space_bytes: int | None
+        self,
+        reason: str,
+        supervisor: SupervisorClient,
+        privileges: Privileges,
+        *,
+        address_space_bytes: int | None,
     ) -> None:
         self.reason = reason
         self._address_space_bytes = address_space_bytes
         self._supervisor = supervisor
         self._states: dict[str, State] = {}
-        self._features = SupervisorFeatures(is_supervised=False, has_own_uids=os.getuid() == 0)
+        self._features = SupervisorFeatures(is_supervised=False, has_own_uids=privileges.is_root)
 
     @property
     def holds_all_tasks(self) -> bool:

@@ -8,6 +8,7 @@ import resource
 from dataclasses import dataclass
 
 from sandboxd.osutil.libc import libc
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.supervisor.files import sees_mapped
 
 _CAP_SYS_PTRACE = 19
@@ -30,19 +31,18 @@ class Abilities:
     missing: tuple[str, ...]
 
 
-def prepare() -> Abilities:
+def prepare(privileges: Privileges) -> Abilities:
     """Get ahead of what is supervised, and say what cannot be had."""
     missing: list[str] = []
     scheduling = _get_ahead(missing)
-    _be_spared(missing)
+    _be_spared(missing, privileges)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    capabilities = _effective()
     # Processes of our own uid may be read without (ptrace(2), PTRACE_MODE_READ).
-    is_root = os.getuid() == 0
-    may_read = not is_root or bool(capabilities >> _CAP_SYS_PTRACE & 1)
-    may_enter = not is_root or bool(capabilities >> _CAP_SYS_ADMIN & 1)
-    may_change = not is_root or bool(capabilities >> _CAP_SYS_RESOURCE & 1)
+    is_root = privileges.is_root
+    may_read = not is_root or privileges.has(_CAP_SYS_PTRACE)
+    may_enter = not is_root or privileges.has(_CAP_SYS_ADMIN)
+    may_change = not is_root or privileges.has(_CAP_SYS_RESOURCE)
     if not may_read:
         missing.append(
             "CAP_SYS_PTRACE: no IO limits; memory that a process may share with its parent, "
@@ -88,7 +88,7 @@ def _get_ahead(missing: list[str]) -> str:
     return "nice -15"
 
 
-def _be_spared(missing: list[str]) -> None:
+def _be_spared(missing: list[str], privileges: Privileges) -> None:
     """Outlive memory shortage, and be there without a page fault."""
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -96,13 +96,5 @@ def _be_spared(missing: list[str]) -> None:
     except PermissionError:
         missing.append("oom_score_adj: the host's OOM killer may take the supervisor")
     # For others RLIMIT_MEMLOCK would bound all later memory as well (mlockall(2)).
-    if os.geteuid() == 0:
+    if privileges.is_root:
         libc.mlockall(_MCL_CURRENT_AND_FUTURE)
-
-
-def _effective() -> int:
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith("CapEff:"):
-                return int(line.split()[1], 16)
-    return 0

@@ -8,9 +8,9 @@ pid_namespaces(7)). Without uids of their own, descent alone decides.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.supervisor.census import Census, owner, parent
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.process import Process, is_group_leader
@@ -23,7 +23,7 @@ _GENERATIONS = 64
 class ProcessTable:
     """Sandboxes by id and by uid, processes by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, privileges: Privileges) -> None:
         self.sandboxes: dict[str, Sandbox] = {}
         self._by_uid: dict[int, Sandbox] = {}
         self._shims: dict[int, tuple[Sandbox, Execution]] = {}
@@ -31,7 +31,7 @@ class ProcessTable:
         self._pending: dict[int, float] = {}
         self._census = Census()
         self._is_first = True
-        self._own_uid = os.getuid()
+        self._own_uid = privileges.uid
 
     def add(self, sandbox: Sandbox) -> None:
         """A new one; its processes may be older than our last census."""

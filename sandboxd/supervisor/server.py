@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Any
 
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.osutil.readiness import notify_ready
 from sandboxd.protocol.evidence import socket_path
 from sandboxd.protocol.supervision import PROTOCOL, StateDirectory
@@ -45,8 +46,9 @@ class Server:
         self._runtime = runtime_directory
         self._directory = StateDirectory(runtime_directory)
         self._stopping = False
-        self._processes = ProcessTable()
-        self._signaller = UidSignaller()
+        self._privileges = of_this_process()
+        self._processes = ProcessTable(self._privileges)
+        self._signaller = UidSignaller(self._privileges)
         self._times: dict[str, int] = {}
         self._not_followed: dict[str, str] = {}
         self._upkeep_at = 0.0
@@ -65,7 +67,7 @@ class Server:
             socket_path(self._runtime),
         )
         self._parent = os.getppid()
-        self._abilities: Abilities = prepare()
+        self._abilities: Abilities = prepare(self._privileges)
         self._scanner = Scanner(memfd_device())
         self._is_new = True
         self._upkeep(time.monotonic())

@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from sandboxd.osutil.privileges import Privileges
+
 # Between systemd's container range and the end of what it calls usable, given to nothing
 # (systemd: UIDS-GIDS); the other one is for user namespaces that map only 65536 ids.
 _NOBODYS_UIDS = (0x7FFFFF42, 65533)
@@ -20,8 +22,8 @@ _NOBODYS_UIDS = (0x7FFFFF42, 65533)
 class UidSignaller:
     """Sends signals. `reaches_uids`: whether a whole uid can be had at once."""
 
-    def __init__(self) -> None:
-        self._mask = self._find_mask() if os.getuid() == 0 else None
+    def __init__(self, privileges: Privileges) -> None:
+        self._mask = self._find_mask() if privileges.is_root else None
         self.reaches_uids = self._mask is not None
 
     def signal_uid(self, uid: int, number: int) -> None:

@@ -31,6 +31,7 @@ from sandboxd.core.turns import Turn, Turns
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, SandboxdError, host_lacks
 from sandboxd.osutil.files import write_all
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol.times import MAX_BYTES, SUFFIX
 from sandboxd.workspace import identity
 from sandboxd.workspace.disk import Disk, DiskMeans
@@ -68,26 +69,28 @@ class Directories:
     def __init__(
         self,
         state_directory: str,
+        privileges: Privileges,
         *,
         disk_floor_bytes: int | None = None,
         disk_means: DiskMeans = DiskMeans.AUTO,
     ) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
         self._means = disk_means
-        self._disk = Disk(self._root, disk_floor_bytes, disk_means)
+        self._is_root = privileges.is_root
+        self._disk = Disk(self._root, privileges, disk_floor_bytes, disk_means)
         self._own_disks: OwnDisks | None = None
         self._helpers: Helpers | None = None
         # Apart from all other work with files.
         self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
-        self._workers = Workers("files")
+        self._workers = Workers("files", privileges)
         self._removals = Turns(_REMOVERS)
         self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
 
     def open(self) -> None:
         """Make the root directory. Raises ConfigError where a sandbox's uid could not enter it."""
         os.makedirs(self._root, mode=0o711, exist_ok=True)
-        if os.getuid() == 0:
+        if self._is_root:
             _check_reachable(self._root, "state")
         self._disk.open()
 
@@ -97,7 +100,7 @@ class Directories:
         Raises ConfigError where disk limits are to be held by images and cannot be.
         """
         self._helpers = helpers
-        if os.geteuid() == 0:
+        if self._is_root:
             self._own_disks = OwnDisks(self._root, mounts)
             self._own_disks.open()
         if self._means is DiskMeans.IMAGE:
@@ -365,7 +368,7 @@ class Directories:
         with _disk_full_named(self._root):
             self._disk.limit(uid, sandbox.limits.disk_bytes)
             os.mkdir(self._path(sandbox_id), 0o710)
-            if os.getuid() == 0:
+            if self._is_root:
                 # The group alone may pass: a program may open its home to everybody by chmod.
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
@@ -379,7 +382,7 @@ class Directories:
                 _write_identity(file, text)
             for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
                 os.mkdir(path, 0o700)
-                if os.getuid() == 0:
+                if self._is_root:
                     os.chown(path, uid, uid)
 
 

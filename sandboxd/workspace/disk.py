@@ -19,6 +19,7 @@ from sandboxd.core.quantity import format_bytes
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, HostDiskFull
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.workspace import scan
 from sandboxd.workspace.quota import UserQuota
 from sandboxd.workspace.workers import finished
@@ -54,12 +55,16 @@ class Disk:
     """
 
     def __init__(
-        self, directory: str, floor_bytes: int | None, means: DiskMeans = DiskMeans.AUTO
+        self,
+        directory: str,
+        privileges: Privileges,
+        floor_bytes: int | None,
+        means: DiskMeans = DiskMeans.AUTO,
     ) -> None:
         self._means = means
         self._directory = directory
         self._floor_bytes = floor_bytes
-        self._is_root = os.geteuid() == 0
+        self._is_root = privileges.is_root
         self._quota = UserQuota(directory)
         self._obstacle: str | None = "not looked at yet"
         self._growth = 0

@@ -134,7 +134,7 @@ class HomeFiles:
             if not stat.S_ISDIR(found.st_mode):
                 os.unlink(name, dir_fd=parent)
                 return None
-            if os.geteuid() != 0:
+            if not self._context.workers.is_root:
                 # Moving a directory writes its `..`, for which its own mode counts.
                 with opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
                     os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)

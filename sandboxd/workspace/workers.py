@@ -12,7 +12,6 @@ done in slices, and threads are given in turn (turns.py): a hostile tree holds u
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from typing import ParamSpec, TypeVar, cast
 
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.osutil import linux
+from sandboxd.osutil.privileges import Privileges
 
 # Disks answer several requests at once. All threads share the interpreter with the loop: with eight
 # of them, of which one sandbox may have four, others' requests take thrice as long as with four.
@@ -37,8 +37,9 @@ T = TypeVar("T")
 class Workers:
     """A bounded pool of such threads."""
 
-    def __init__(self, name: str, threads: int = _THREADS) -> None:
-        self._is_root = os.geteuid() == 0
+    def __init__(self, name: str, privileges: Privileges, threads: int = _THREADS) -> None:
+        # Whether its threads act as others.
+        self.is_root = privileges.is_root
         self._thread = local()
         self._turns = Turns(threads)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -69,7 +70,7 @@ class Workers:
             await self.run(turn, uid, steps.close)
 
     def _as(self, uid: int, work: Callable[[], T]) -> T:
-        if self._is_root and getattr(self._thread, "uid", None) != uid:
+        if self.is_root and getattr(self._thread, "uid", None) != uid:
             if not hasattr(self._thread, "uid"):
                 linux.keep_capabilities(*_CAPABILITIES)
             self._thread.uid = None

@@ -21,6 +21,7 @@ from sandboxd.core.levels import Findings, offers
 from sandboxd.core.model import Command
 from sandboxd.core.policy import Budget, TaskBudget
 from sandboxd.daemon import config
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.keys import DiskKeys
 from sandboxd.systemd import notify
 from sandboxd.workspace.workers import Workers
@@ -69,7 +70,7 @@ async def serve(arguments: argparse.Namespace, settings: config.Config) -> None:
     keys.open()
     world = Host()
     world.programs = known(PROGRAMS)
-    with closing(Workers("files")) as workers:
+    with closing(Workers("files", of_this_process())) as workers:
         world.disk = Disk(os.path.join(arguments.state_dir, "sandboxes"), workers)
         async with (
             running_engine(
@@ -80,7 +81,7 @@ async def serve(arguments: argparse.Namespace, settings: config.Config) -> None:
                 offers=offers(Findings(is_root=True, kernel_limits=True), "auto"),
                 max_executions=settings.max_executions,
             ) as engine,
-            serving(engine, [listen(arguments.socket, gid=None)], keys=keys),
+            serving(engine, [listen(arguments.socket, gid=None)], keys=keys, own_uid=os.geteuid()),
         ):
             notify.ready(notify.choose(), "over fakes")
             await stop.wait()

@@ -24,6 +24,7 @@ from sandboxd.core.model import Caller, EventType, Execution, LimitChanges, Pres
 from sandboxd.core.policy import Budget, TaskBudget
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import SandboxRequest
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.keys import DiskKeys
 from sandboxd.workspace.workers import Workers
 from tests.unit.fakes.engine import running_engine
@@ -146,7 +147,7 @@ def a_world(directory: str) -> Iterator[World]:
     world.programs = always(Program(OUTPUT))
     pressure = {"cpu": Pressure((1.5, 0.0, 0.0), 2.0)}
     world.usage = SandboxUsage(memory_bytes=1 << 20, cpu_seconds=0.5, pressure=pressure)
-    workers = Workers("files", threads=1)
+    workers = Workers("files", of_this_process(), threads=1)
     world.disk = Disk(directory, workers)
     try:
         yield world
@@ -174,7 +175,7 @@ async def serving_world(
     async with (
         aiohttp.ClientSession(connector=connector) as session,
         running_engine(world, budget=budget, **SETTINGS) as engine,
-        serving(engine, [listener], keys=keys, admin_gids=admin_gids),
+        serving(engine, [listener], keys=keys, own_uid=os.geteuid(), admin_gids=admin_gids),
     ):
         yield Served(engine, world, path, session)
 

@@ -11,6 +11,7 @@ from sandboxd.core.model import Bind, Isolation, Ownership
 from sandboxd.engine.ports.launch import LaunchRequest
 from sandboxd.isolation import seccomp
 from sandboxd.launch.reports import read_facts, specification
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol.records import RECORD_FILE
 from tests.conftest import unmet
 from tests.unit.values import a_sandbox, an_execution
@@ -50,4 +51,4 @@ def test_who_writes_as_somebody_else_makes_no_set_id_files(
     wanted = seccomp.Filter.STRICT_NO_SET_ID if has_no_set_id else seccomp.Filter.STRICT
     if seccomp.missing() is not None:
         unmet(f"{seccomp.missing()}")
-    assert specification(request, "/run/x")["filter"] == wanted
+    assert specification(request, "/run/x", Privileges(0))["filter"] == wanted

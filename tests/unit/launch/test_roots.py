@@ -13,6 +13,7 @@ from sandboxd.core.model import Bind, Isolation, Ownership, Sandbox
 from sandboxd.launch import roots as module
 from sandboxd.launch.builders import Builders
 from sandboxd.launch.roots import Roots
+from sandboxd.osutil.privileges import Privileges
 from tests.unit.values import a_sandbox
 
 BIND = Bind("/srv/a", "/mnt/a", writable=True, ownership=None)
@@ -37,7 +38,8 @@ class Answers:
 def roots(builders: Answers, **bind_paths: bool) -> Roots:
     listed = {f"/{name}": writable for name, writable in bind_paths.items()}
     return Roots(
-        cast(Builders, builders), "/run/x", images=None, system_paths=(), etc_hidden=(),
+        cast(Builders, builders), "/run/x", Privileges(0), images=None, system_paths=(),
+        etc_hidden=(),
         bind_paths=listed,
     )  # fmt: skip
 

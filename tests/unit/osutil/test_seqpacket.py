@@ -132,7 +132,7 @@ def test_another_uid_is_turned_away(
 ) -> None:
     made = served(stack, tmp_path / "socket")
     client = connect(stack, made.path)
-    monkeypatch.setattr("os.getuid", lambda: 4242)
+    monkeypatch.setattr("os.geteuid", lambda: 4242)
     made.turn()
     assert made.server.connections == {}
     assert client.recv(256) == b""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import cast
@@ -12,6 +11,7 @@ import pytest
 
 from sandboxd.core.names import UnitNames
 from sandboxd.errors import BusUnavailable
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.schemes import choose, helpers
 from sandboxd.schemes.helpers import HelperServices
 from sandboxd.systemd.manager import Manager
@@ -83,9 +83,9 @@ async def test_only_a_private_daemon_goes_on_without_systemd_s_answer(
     manager = FakeManager()
     monkeypatch.setattr(choose, "Manager", lambda: manager)
     monkeypatch.setattr(helpers, "has_systemd", lambda: True)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     wanted = choose.Wanted(
-        cgroup_mode="off", names=names, instance_id=INSTANCE, runtime_directory="/run/x",
+        privileges=Privileges(0), cgroup_mode="off", names=names, instance_id=INSTANCE,
+        runtime_directory="/run/x",
         aggregate_bytes=1 << 30, aggregate_tasks=1000, io_path="/", io_detail="",
         address_space_bytes=1 << 36, images=None, system_paths=(), etc_hidden=(),
         bind_paths={},

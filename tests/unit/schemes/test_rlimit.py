@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxd.launch.supervisor import NotSupervised, SupervisorClient
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.schemes.rlimit import RlimitScheme
 from tests.unit.values import a_sandbox, an_execution
 
@@ -49,7 +50,7 @@ async def opened(tmp_path: Path) -> tuple[RlimitScheme, Refusing]:
         raise AssertionError(argv)
 
     supervisor = Refusing(str(tmp_path), start)
-    scheme = RlimitScheme("a test", supervisor, address_space_bytes=1 << 40)
+    scheme = RlimitScheme("a test", supervisor, of_this_process(), address_space_bytes=1 << 40)
     await scheme.open()
     await scheme.create_sandbox(a_sandbox())
     return scheme, supervisor

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandboxd.core.turns import Turn
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.removal import remove_tree
@@ -32,7 +33,7 @@ async def files_in(top: Path) -> AsyncIterator[HomeFiles]:
     home, staging = str(top / "home"), str(top / "staging")
     os.mkdir(home)
     os.mkdir(staging)
-    workers = Workers("files", threads=1)
+    workers = Workers("files", of_this_process(), threads=1)
     try:
         yield HomeFiles(
             HomeContext(home, staging, os.getuid(), workers, _remove, _take, Turn(0, "a"))

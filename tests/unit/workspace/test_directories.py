@@ -14,6 +14,7 @@ import pytest
 from sandboxd.core.model import Isolation, Network
 from sandboxd.core.turns import Turn
 from sandboxd.errors import InternalError
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace import identity
 from sandboxd.workspace.directories import Directories
 from sandboxd.workspace.removal import remove_tree
@@ -62,7 +63,7 @@ class NoMounts:
 @pytest.fixture
 def directories(tmp_path: Path) -> Iterator[Directories]:
     """A state directory."""
-    made = Directories(str(tmp_path))
+    made = Directories(str(tmp_path), of_this_process())
     (tmp_path / "sandboxes").mkdir()
     yield made
     made.close()

@@ -13,6 +13,7 @@ import pytest
 from sandboxd.core.model import EnforcedBy
 from sandboxd.core.turns import Turn
 from sandboxd.errors import ConfigError, HostDiskFull
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.quota import UserQuota
 from sandboxd.workspace.scan import Counted
@@ -21,9 +22,8 @@ from sandboxd.workspace.scan import Counted
 def disk(monkeypatch: pytest.MonkeyPatch, path: Path, means: str, *, has_quota: bool) -> Disk:
     """The disk of a root daemon on a file system with or without user quota."""
     obstacle = None if has_quota else "no quota here"
-    monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(UserQuota, "obstacle", lambda self: obstacle)
-    return Disk(str(path), None, DiskMeans(means))
+    return Disk(str(path), Privileges(0), None, DiskMeans(means))
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,7 @@ def test_no_start_without_the_quota_asked_for(
 
 
 def test_no_images_without_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    made = Disk(str(tmp_path), None, DiskMeans.IMAGE)
+    made = Disk(str(tmp_path), Privileges(1000), None, DiskMeans.IMAGE)
     with pytest.raises(ConfigError, match="no uids of their own"):
         made.open()
     made.close()
@@ -70,7 +69,7 @@ async def test_a_small_count_does_not_wait_for_a_large_one(
 ) -> None:
     monkeypatch.setattr("sandboxd.workspace.disk._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("sandboxd.workspace.disk._REST", 0.0)
-    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made = Disk(str(tmp_path), Privileges(os.getuid()), None, DiskMeans.COUNT)
     made.open()
     large, small = many(tmp_path / "large", 2000), many(tmp_path / "small", 3)
     slow = asyncio.create_task(made.use([large], os.getuid(), 1 << 30, Turn(1, "a")))
@@ -99,7 +98,7 @@ async def test_so_many_counts_are_under_way(
     """Each may keep some MiB until it ends, and of one owner there may be any number."""
     monkeypatch.setattr("sandboxd.workspace.disk._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("sandboxd.workspace.disk._REST", 0.0)
-    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made = Disk(str(tmp_path), Privileges(os.getuid()), None, DiskMeans.COUNT)
     made.open()
     made._is_root = False
     under_way = most = 0
@@ -124,7 +123,7 @@ async def test_so_many_counts_are_under_way(
 async def test_all_counting_rests_after_each_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made = Disk(str(tmp_path), Privileges(os.getuid()), None, DiskMeans.COUNT)
     made.open()
     slept = []
 
@@ -140,7 +139,7 @@ async def test_all_counting_rests_after_each_slice(
 
 
 async def test_inodes_are_growth_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Disk(str(tmp_path), None, DiskMeans.COUNT)
+    made = Disk(str(tmp_path), Privileges(os.getuid()), None, DiskMeans.COUNT)
     found = os.statvfs(tmp_path)
     fields = list(found)
     monkeypatch.setattr("os.statvfs", lambda path: os.statvfs_result(fields))
@@ -154,7 +153,7 @@ async def test_inodes_are_growth_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_no_new_sandbox_where_inodes_run_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Disk(str(tmp_path), 0, DiskMeans.COUNT)
+    made = Disk(str(tmp_path), Privileges(os.getuid()), 0, DiskMeans.COUNT)
     fields = list(os.statvfs(tmp_path))
     monkeypatch.setattr("os.statvfs", lambda path: os.statvfs_result(fields))
     fields[5], fields[7] = 1_000_000, 100_000

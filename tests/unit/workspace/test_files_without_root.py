@@ -16,6 +16,7 @@ import pytest
 
 from sandboxd.core.turns import Turn
 from sandboxd.errors import AccessDenied, FileConflict
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.removal import remove_tree
@@ -62,7 +63,7 @@ def without_root(top: Path, work: Callable[[HomeFiles, Path], Coroutine[Any, Any
 async def _with_files(
     top: Path, work: Callable[[HomeFiles, Path], Coroutine[Any, Any, None]]
 ) -> None:
-    workers = Workers("files", threads=1)
+    workers = Workers("files", of_this_process(), threads=1)
     home, staging = top / "home", top / "staging"
     turn = Turn(0, "a")
     context = HomeContext(str(home), str(staging), os.getuid(), workers, _remove, _take, turn)

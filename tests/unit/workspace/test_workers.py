@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from sandboxd.core.turns import Turn
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace.workers import Workers
 
 HOSTILE, CALM = Turn(1, "hostile"), Turn(2, "calm")
@@ -21,7 +22,7 @@ UID = os.getuid()
 
 @contextmanager
 def made(threads: int) -> Iterator[Workers]:
-    workers = Workers("files", threads)
+    workers = Workers("files", of_this_process(), threads)
     try:
         yield workers
     finally:
