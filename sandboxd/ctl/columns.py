@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns of a table give way where a terminal has no room for all."""
+"""Columns that a table drops when a terminal is too narrow."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from sandboxd.ctl.show import printable
 
 _GAP_CELLS = 2
-# Of all tables, what is of least worth first; what is not named stays.
+# Columns of all tables, least important first; an unlisted column is never dropped.
 _LEAST_WORTH = (
     "PRESSURE c/m/io", "WRITE/s", "READ/s", "DISK", "RUNNING", "OF LIMIT", "PIDS", "CPUS",
     "ISOLATION", "WALL", "EXIT", "SANDBOX", "CPU s", "CPU TIME", "PEAK", "AGE",
     "MEMORY", "OWNER", "EXECUTION",
 )  # fmt: skip
-# What a column that can be cut still shows.
+# Minimum cells of columns whose text may be cut.
 _LEAST_CELLS = {"COMMAND": 16, "VERDICT": 24, "NAME": 16}
 
 
 def fit(table: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...]]:
-    """Without as many columns as have no room in `width` cells."""
+    """Drop the least important columns until the table fits into `width` cells."""
     header = table[0]
     columns = zip(*table, strict=True)
     sizes = {
@@ -27,7 +27,7 @@ def fit(table: Sequence[Sequence[str]], width: int) -> list[tuple[str, ...]]:
         for name, column in zip(header, columns, strict=True)
     }
     sizes |= {name: min(sizes[name], most) for name, most in _LEAST_CELLS.items() if name in sizes}
-    # A name says as much as the id, where every one has a name.
+    # If every row has a name, the id adds no information.
     has_names = "NAME" in header and all(row[header.index("NAME")] != "-" for row in table[1:])
     for name in _LEAST_WORTH:
         if sum(sizes.values()) + _GAP_CELLS * (len(sizes) - 1) <= width:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which daemon to talk to: the named one, the system's, or a private one for the call."""
+"""The daemon for a call: the named one, the system's, or a private daemon."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sandboxd.ctl.exits import say
 if TYPE_CHECKING:
     from sandboxd.ctl.interrupts import Interrupts
 
-# What says that there is no daemon, and not that this one may not be used.
+# Errors of connect(2) that mean no daemon, rather than no permission.
 _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 def connect(arguments: argparse.Namespace) -> Client:
-    """The daemon that has to be there already; OWNER/NAME among the arguments becomes an id.
+    """Return a client of a running daemon; OWNER/NAME in the arguments becomes an id.
 
     Raises SandboxNotFound.
     """
@@ -41,9 +41,9 @@ def connect(arguments: argparse.Namespace) -> Client:
 def connect_or_start(
     arguments: argparse.Namespace, interrupts: Interrupts, *, quiet: bool
 ) -> Iterator[Client]:
-    """As `connect`, or where no socket was named and none answers, a daemon for the call.
+    """Give a client as `connect` does, or of a private daemon if no daemon answers.
 
-    Raises DaemonUnreachable where a socket was named, or where it may not be used.
+    Raises DaemonUnreachable if a socket was named, or if the caller may not use the socket.
     """
     client = connect(arguments)
     try:
@@ -66,6 +66,6 @@ def connect_or_start(
             say(f"no sandboxd answers on {client.path}: started a private one for this call")
             say(f"{host['scheme']} scheme: {host['reason']}")
         if host["isolation"]["default_level"] == "none":
-            # Said to those as well who want to hear nothing but errors.
+            # Said even with --quiet: the program can read the caller's files.
             say(f"runs as you and sees your files: isolation none, as uid {os.geteuid()}")
         yield private

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That a host takes no new work is said wherever somebody looks at it."""
+"""Notes that the host drains, for all commands that show the host's state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandboxd.ctl.show import number_of
 
 
 def words(host: JsonObject) -> str:
-    """Of a host that drains, and how much runs; empty where it takes work."""
+    """Return the note for a draining host, with the number of executions; "" for other hosts."""
     if not host["draining"]:
         return ""
     running = host["executions_running"]
@@ -18,6 +18,6 @@ def words(host: JsonObject) -> str:
 
 
 def warn(client: Client) -> None:
-    """Say it on stderr, where it is so."""
+    """Print the note on stderr if the host drains."""
     if told := words(client.host()):
         say(f"this host is {told}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What signals to sandboxctl do to the execution that it waits for.
+"""Signals to sandboxctl during the wait for an execution.
 
-The first one is passed on to the program's process group, as a terminal's control-C is, and the
-program may end by itself; after the grace it is killed, as it is at once by a second one.
+The first signal goes to the program's process group, as a terminal's control-C does, and the
+program may end by itself. After the grace, or at a second signal, the execution is killed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from sandboxd.errors import ExecutionFinished, NotFound, SandboxdError
 
 GRACE_SECONDS = 10.0
 _KILL_WAIT_SECONDS = 10.0
-# Both mean that there is nothing left to end; a sandbox of `run` goes with its execution.
+# Both mean that the execution ended; a sandbox of `run` is released with its execution.
 _OVER = (ExecutionFinished, NotFound)
 
 
 class Ending:
-    """`number`: the signal that was passed on. `execution`: set before a signal may come.
-    `is_over`: it has ended, and a daemon that is gone by now is no trouble."""
+    """The end of an execution by signals to sandboxctl.
+
+    `number`: the signal passed on. `execution`: set before a signal can come. `is_over`: the
+    execution ended, so a missing daemon is no error.
+    """
 
     def __init__(self, client: Client, grace_seconds: float) -> None:
         self.number: int | None = None
@@ -34,18 +37,18 @@ class Ending:
         self._grace_seconds = grace_seconds
 
     def pass_on(self, number: int) -> None:
-        """Send the signal inside, and see to it that the execution ends; does not wait for that.
+        """Send the signal to the program and kill the execution after the grace, in a thread.
 
-        In a thread, since what the program says to it is still to be printed.
+        The main thread still prints the program's output.
         """
-        # Not among what every command loads.
+        # Imported late: most commands need no thread.
         import threading
 
         self.number = number
         threading.Thread(target=self._end, args=(number,), name="ending", daemon=True).start()
 
     def kill(self) -> JsonObject:
-        """The execution after its end. Raises SandboxdError."""
+        """Kill the execution, wait for the end and return the execution. Raises SandboxdError."""
         sandbox, identity = self._names()
         try:
             answer = self._client.kill_execution(sandbox, identity, {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes: the command's own where it ran to an end, else what a scheduler can act on."""
+"""Exit codes: the command's own if the command ran to an end, else codes for schedulers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ of_execution = exit_status
 
 
 class Interrupted(Exception):
-    """Raised when sandboxctl is told to end, by the signal `number`."""
+    """Raised when the signal `number` tells sandboxctl to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
@@ -35,7 +35,7 @@ class Interrupted(Exception):
 
 
 def of_error(error: SandboxdError) -> int:
-    """The exit code that a refusal stands for."""
+    """Return the exit code for a refusal."""
     match error:
         case ExecutionNotStarted() if error.details.get("step") == "exec":
             is_missing = error.details.get("errno") == errno.ENOENT
@@ -47,7 +47,7 @@ def of_error(error: SandboxdError) -> int:
 
 
 def report(error: SandboxdError) -> int:
-    """Say on stderr what was refused and what to do; returns the exit code."""
+    """Print a refusal and its hint on stderr; return the exit code."""
     say(f"{error.message} [{error.code}]")
     for field in error.details.get("fields", ())[1:]:
         say(f"  {field['path']}: {field['reason']}")
@@ -59,5 +59,5 @@ def report(error: SandboxdError) -> int:
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr."""
+    """Print one line for people on stderr."""
     print(f"sandboxctl: {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard input of sandboxctl to that of an execution, as it comes.
+"""The input of an execution from standard input, on arrival, in a thread.
 
-In a thread of its own: a program that does not read holds the sender up, which must not hold up its
-output.
+A program that does not read blocks the sender, which must not block the program's output.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from sandboxd.client.request import AWAY
 from sandboxd.ctl.exits import say
 from sandboxd.errors import Conflict, SandboxdError
 
-# The next piece; b"" = the end of input, None = no more, but leave the program's open.
+# Returns the next piece, b"" at the end of input, or None to leave the program's input open.
 Read = Callable[[], bytes | None]
 
 
 class Feed(threading.Thread):
-    """Passes on what `read` gives. A daemon thread, since nothing ends a wait for a terminal.
+    """A thread that sends the pieces of `read` to an execution.
 
-    What keeps it from passing all on, but for the program's own end, is said on stderr.
-
-    is_lossy: over a restart of the daemon a piece may be lost, as is fine for what is typed; else
-    the execution is killed then, rather than fed with a hole in its input.
+    A daemon thread, since no event ends a blocking read of a terminal. Errors are printed on
+    stderr, but not the program's own end. is_lossy: a restart of the daemon may lose a piece, as is
+    fine for typed keys; otherwise the execution is then killed, rather than run on with a gap in
+    the input.
     """
 
     def __init__(
@@ -43,12 +42,12 @@ class Feed(threading.Thread):
         self._closes = False
 
     def run(self) -> None:
-        """To the end of input, or of the execution."""
+        """Send to the end of input or of the execution."""
         try:
             while not self._is_over:
                 self._send()
         except Conflict:
-            # The program has ended or closed its input, as it may.
+            # The program ended or closed stdin, which is no error.
             return
         except (SandboxdError, OSError) as exc:
             say(f"cannot pass standard input on: {exc}")

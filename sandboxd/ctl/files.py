@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What judges and scripts want of one execution: its streams in files, its end as JSON, and files
-that are there before it."""
+"""Files of one execution: streams, the result as JSON, and files sent before the start."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from sandboxd.client.calls import JsonObject
 from sandboxd.ctl import exits
 from sandboxd.errors import InvalidRequest, SandboxdError
 
-# With what JSON makes of them within what the daemon takes as a request.
+# After base64 and JSON below the daemon's limit for a request.
 _MAX_SENT_BYTES = 5 << 20
 _OUTPUT = ("stdout", "stderr", "stdout_base64", "stderr_base64")
 
 
 def add_streams(parser: argparse.ArgumentParser) -> None:
-    """--stdin-file and its like."""
+    """Add --stdin-file, --stdout, --stderr and --meta."""
     parser.add_argument("--stdin-file", metavar="FILE", help="its standard input, in place of -i")
     for stream in ("stdout", "stderr"):
         parser.add_argument(
@@ -52,13 +51,13 @@ def check_streams(arguments: argparse.Namespace) -> None:
 
 
 def targets(arguments: argparse.Namespace) -> dict[str, str]:
-    """Stream -> the file that it goes to."""
+    """Return the file path of each stream that goes to a file."""
     named = {"stdout": arguments.stdout_file, "stderr": arguments.stderr_file}
     return {stream: path for stream, path in named.items() if path is not None}
 
 
 def standard_input(path: str) -> None:
-    """Have a file for our own standard input."""
+    """Open the file at `path` as standard input of sandboxctl."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(descriptor, 0)
     os.close(descriptor)
@@ -66,8 +65,10 @@ def standard_input(path: str) -> None:
 
 @contextmanager
 def telling(path: str | None) -> Iterator[Callable[[JsonObject, int], None]]:
-    """Takes an ended execution and its exit code for the file of --meta; a refusal is told there,
-    too."""
+    """Give a function that writes an ended execution and its exit code to the file of --meta.
+
+    A refusal inside the context is written to the same file.
+    """
     if path is None:
         yield lambda execution, code: None
         return
@@ -85,8 +86,8 @@ def telling(path: str | None) -> Iterator[Callable[[JsonObject, int], None]]:
 
 
 def _write(path: str, value: dict[str, Any]) -> None:
-    # Whole or not at all: who waits for the file reads it at once. A device, a pipe and a link are
-    # not ours to replace.
+    # Written whole or not at all: a reader may wait for the file. A device, a pipe or a link is
+    # written in place.
     is_other = os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode)
     made = path if is_other else f"{path}.{os.getpid()}.new"
     with open(made, "w", encoding="utf-8") as file:
@@ -96,7 +97,7 @@ def _write(path: str, value: dict[str, Any]) -> None:
 
 
 def add_sent(parser: argparse.ArgumentParser) -> None:
-    """--file."""
+    """Add --file."""
     parser.add_argument(
         "--file", dest="sent", action="append", default=[], metavar="SRC[:DST]",
         help="have this file there before it runs, as DST below the home, or by its absolute path "
@@ -105,10 +106,10 @@ def add_sent(parser: argparse.ArgumentParser) -> None:
 
 
 def sent(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The field of a run with the files of --file. Raises InvalidRequest, OSError."""
+    """Return the field of a run with the files of --file. Raises InvalidRequest, OSError."""
     if not arguments.sent:
         return {}
-    # Rarely needed, and no part of what a short command loads.
+    # Imported late: most commands need no base64.
     import base64
 
     files, left = [], _MAX_SENT_BYTES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One execution from its start to its exit code, as `run` and `exec` share it."""
+"""One execution from the start to the exit code, for `run` and `exec`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from sandboxd.ctl.show import print_json
 from sandboxd.ctl.waiting import waiting
 from sandboxd.errors import InvalidRequest, QuotaExceeded
 
-# After the grace, or still not: what ended it is the signal to us.
+# Ended by the kill after the grace, or not ended: the exit code tells the signal to sandboxctl.
 _KILLED = ("KILLED", *RUNNING)
 _PIECE_BYTES = 64 << 10
-# Small enough to be in the request, which then can be repeated.
+# Small enough for the request itself, which can then be repeated.
 _MAX_INLINE_BYTES = 1 << 20
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
-    """Arguments about the command."""
+    """Add the arguments about the command."""
     add_env(parser)
     parser.add_argument("--cwd", metavar="DIR", help="working directory, from the home on")
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
 
 
 def add_following(parser: argparse.ArgumentParser) -> None:
-    """Arguments about waiting for it."""
+    """Add the arguments about the wait for the execution."""
     parser.add_argument(
         "--grace", type=option(parse_seconds), default=GRACE_SECONDS, metavar="TIME",
         help="a signal to sandboxctl is passed on to the program, which is killed after TIME or at "
@@ -61,7 +61,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
 
 
 def execution_body(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The fields of an execution that were given. Raises InvalidRequest."""
+    """Return the body of an execution from the arguments. Raises InvalidRequest."""
     if not arguments.payload:
         raise InvalidRequest("cannot run nothing: name a program after --")
     for word in arguments.payload:
@@ -114,8 +114,10 @@ def starter(
     body: dict[str, Any],
     begin: Callable[[dict[str, Any], float], JsonObject],
 ) -> Callable[[float], JsonObject]:
-    """What starts the execution of `body`, as `follow` wants it; at a terminal without the default
-    timeout."""
+    """Return the function that starts the execution of `body`, for `follow`.
+
+    At a terminal the execution gets no default timeout.
+    """
     if not arguments.tty:
         return lambda wait: begin(body, wait)
     from sandboxd.ctl import unhurried
@@ -131,12 +133,12 @@ def follow(
     interrupts: Interrupts,
     printer: Printer | None = None,
 ) -> int:
-    """Start, print as it comes, wait; returns the exit code. For signals to us: ctl/ending.py.
+    """Start an execution, print its output, wait for the end and return the exit code.
 
-    start: takes how many seconds to wait for the end, before which nothing is printed. printer:
-    for one that has printed already.
+    start: gets the seconds to wait for the end, before any output is printed. printer: a printer
+    that has printed part of the output. Signals to sandboxctl: see ctl/ending.py.
     """
-    # What attaches to an execution that runs takes none of these options.
+    # `attach` has no --meta.
     with files.telling(getattr(arguments, "meta", None)) as tell:
         return _follow(client, start, arguments, interrupts, printer, tell)
 
@@ -154,7 +156,7 @@ def _follow(
     printer = printer or Printer(files=files.targets(arguments), files_alone=is_json)
     try:
         with interrupts.passing(ending.pass_on):
-            # Until its id is known, nobody could signal it.
+            # An execution can be signalled only by its id.
             with interrupts.held(), waiting("starting the program"):
                 seconds = 0.0 if arguments.is_fed or arguments.tty else SHORT_SECONDS
                 execution = ending.execution = start(seconds)
@@ -190,14 +192,14 @@ def _follow(
 def _watch(
     client: Client, execution: JsonObject, arguments: argparse.Namespace, printer: Printer
 ) -> JsonObject:
-    """Feed it and print what it prints; the execution as it was seen last."""
+    """Feed the execution and print its output; return the last state seen."""
     if arguments.is_fed:
         from sandboxd.ctl.feed import Feed
 
         Feed(client, execution, lambda: os.read(0, _PIECE_BYTES), is_lossy=False).start()
         execution = _a_little_later(client, execution)
     if printer.streams and execution["status"] in RUNNING:
-        # With too many streams open, what it prints is shown at its end.
+        # With too many streams open, the output is printed at the end.
         with suppress(QuotaExceeded):
             printer.follow(client, execution)
     return execution

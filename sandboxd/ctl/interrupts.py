@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGINT, SIGTERM and SIGHUP as an exception, where it may come."""
+"""SIGINT, SIGTERM and SIGHUP as exceptions, at safe points."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While entered, the signals raise Interrupted; `held` puts the first one off, `passing` gives
-    it to somebody else."""
+    """A context in which the signals raise Interrupted.
+
+    `held` delays the first signal, `passing` hands the first signal to a function.
+    """
 
     def __init__(self) -> None:
         self._put_off: int | None = None
@@ -35,7 +37,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Put a signal off until the end of this; a second one is not put off."""
+        """Delay the first signal to the end of the block; a second signal is not delayed."""
         self._is_held = True
         try:
             yield
@@ -47,7 +49,7 @@ class Interrupts:
 
     @contextmanager
     def passing(self, first: Callable[[int], None]) -> Iterator[None]:
-        """Call `first` with the number of the first signal, which interrupts nothing then."""
+        """Call `first` with the number of the first signal, which then raises no exception."""
         self._first = first
         try:
             yield

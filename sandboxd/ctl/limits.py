@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands share: limits, environment, metadata."""
+"""Options shared by several commands: limits, environment, metadata."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sandboxd.core.quantity import parse_bytes, parse_cpus, parse_seconds
 
 
 def count(text: str) -> int:
-    """A whole number. Raises ValueError."""
+    """Parse a whole number. Raises ValueError."""
     if not text.isascii() or not text.isdigit():
         raise ValueError("must be a whole number")
     return int(text)
 
 
-# What is written after an option, and its parser.
+# Metavar and parser of an option's value, by unit.
 _VALUES: dict[Unit, tuple[str, Callable[[str], float]]] = {
     Unit.BYTES: ("SIZE", parse_bytes),
     Unit.BYTES_PER_SECOND: ("SIZE", parse_bytes),
@@ -27,12 +27,12 @@ _VALUES: dict[Unit, tuple[str, Callable[[str], float]]] = {
     Unit.CORES: ("CORES", parse_cpus),
     Unit.COUNT: ("N", count),
 }
-# What holds where a limit is not given.
+# Help texts for limits that are not given.
 SERVERS, SANDBOXS, SAME = "the server's defaults", "the sandbox's", "as they are"
 
 
 def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """`parse` as argparse wants it, with its own reason in the message."""
+    """Wrap `parse` for argparse, to keep the ValueError's text in the message."""
 
     def checked(text: str) -> Any:
         try:
@@ -44,11 +44,11 @@ def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def add_limits(parser: argparse.ArgumentParser, default: str, *, has_disk: bool = True) -> None:
-    """--memory and its like. default: what holds where one is not given."""
+    """Add an option for each limit. default: help text on limits that are not given."""
     group = parser.add_argument_group(f"limits (where not given: {default})")
     for limit in LIMITS:
         metavar, parse = _VALUES[limit.unit]
-        # Where it cannot be had it is still known, for the server's word on why.
+        # An unsupported option is hidden but parsed: the server's refusal gives the reason.
         is_shown = has_disk or limit.owners is not Owners.SANDBOX
         text = limit.text.replace("%", "%%") if is_shown else argparse.SUPPRESS
         kind = option(parse)
@@ -56,13 +56,13 @@ def add_limits(parser: argparse.ArgumentParser, default: str, *, has_disk: bool 
 
 
 def limits(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The limits that were given, as a body's `limits`."""
+    """Return the given limits, as a body's `limits`."""
     given = {limit.name: getattr(arguments, limit.name) for limit in LIMITS}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def pair(text: str) -> tuple[str, str]:
-    """KEY=VALUE."""
+    """Parse KEY=VALUE."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{text!r}: must be KEY=VALUE")
@@ -70,7 +70,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def bind(text: str) -> dict[str, Any]:
-    """SOURCE:TARGET, or SOURCE:TARGET:rw."""
+    """Parse SOURCE:TARGET or SOURCE:TARGET:rw."""
     source, colon, target = text.removesuffix(":rw").partition(":")
     if not colon or not source or not target or ":" in target:
         raise argparse.ArgumentTypeError(f"{text!r}: must be SOURCE:TARGET or SOURCE:TARGET:rw")
@@ -78,7 +78,7 @@ def bind(text: str) -> dict[str, Any]:
 
 
 def env_pair(text: str) -> tuple[str, str]:
-    """KEY=VALUE, or KEY for the value that sandboxctl itself has."""
+    """Parse KEY=VALUE, or KEY for the value in sandboxctl's own environment."""
     if "=" in text or not text:
         return pair(text)
     if text not in os.environ:
@@ -87,7 +87,7 @@ def env_pair(text: str) -> tuple[str, str]:
 
 
 def add_env(parser: argparse.ArgumentParser) -> None:
-    """--env."""
+    """Add --env."""
     parser.add_argument(
         "--env", "-e", action="append", type=env_pair, default=[], metavar="KEY[=VALUE]",
         help="environment (may be repeated); without a value, sandboxctl's own",
@@ -97,7 +97,7 @@ def add_env(parser: argparse.ArgumentParser) -> None:
 def add_metadata(
     parser: argparse.ArgumentParser, text: str = "kept with the sandbox, for its owner's use"
 ) -> None:
-    """--metadata."""
+    """Add --metadata."""
     parser.add_argument(
         "--metadata", action="append", type=pair, default=[], metavar="KEY=VALUE",
         help=f"{text} (may be repeated)",
@@ -105,7 +105,7 @@ def add_metadata(
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """What a new sandbox is asked to be."""
+    """Add the options of a new sandbox."""
     parser.add_argument("--name", help="the sandbox's name, unique among the owner's")
     parser.add_argument(
         "--isolation", choices=("auto", "none", "basic", "standard", "strict"),
@@ -135,7 +135,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 
 def place(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `add_place` that were given."""
+    """Return the fields of `add_place` that were given."""
     names = ("name", "isolation", "network", "rootfs", "binds", "require", "require_by")
     body = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.metadata:
@@ -144,7 +144,7 @@ def place(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_output_format(parser: argparse.ArgumentParser) -> None:
-    """-o."""
+    """Add -o."""
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table",
         help="for people (the default) or as the API answers",
@@ -152,7 +152,7 @@ def add_output_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_life(parser: argparse.ArgumentParser) -> None:
-    """How long a sandbox lives."""
+    """Add the options of a sandbox's lifetime."""
     kind = option(parse_seconds)
     parser.add_argument("--lifetime", type=kind, metavar="TIME", help="released after this")
     parser.add_argument(
@@ -161,7 +161,7 @@ def add_life(parser: argparse.ArgumentParser) -> None:
 
 
 def life(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `add_life` that were given."""
+    """Return the fields of `add_life` that were given."""
     fields = {"timeout_seconds": "lifetime", "idle_timeout_seconds": "idle_timeout"}
     return {
         field: value

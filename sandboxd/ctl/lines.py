@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the last lines of an execution's output begin, without reading what is before them."""
+"""The start of the last lines of an execution's output, found by reading from the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FIRST_BYTES = 16 << 10
 
 
 def last_lines(client: Client, execution: JsonObject, stream: str, count: int) -> int:
-    """The offset of the first byte of the last `count` lines; 0 where there are fewer."""
+    """Return the offset of the first byte of the last `count` lines; 0 if there are fewer."""
     size: int = execution[f"{stream}_bytes"]
     if count == 0:
         return size
@@ -17,9 +17,9 @@ def last_lines(client: Client, execution: JsonObject, stream: str, count: int) -
     while True:
         begin = max(0, size - length)
         pieces = client.read_output(execution["sandbox_id"], execution["id"], stream, offset=begin)
-        # What has come since is no part of them.
+        # Without the output after `size` was read.
         data = b"".join(pieces)[: size - begin]
-        # The end of the last line begins no other one.
+        # The newline of the last line starts no further line.
         place = len(data) - data.endswith(b"\n")
         for _ in range(count):
             place = data.rfind(b"\n", 0, max(place, 0))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entry point of sandboxctl. Only the named command's module is loaded, since one request has to
-cost about an interpreter's start."""
+"""Entry point of sandboxctl.
+
+Only the named command's module is loaded, to keep a request near the cost of starting Python.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from sandboxd.client.calls import DEFAULT_SOCKET, SOCKET_VARIABLE, socket_path
 from sandboxd.ctl import exits, streams
 from sandboxd.errors import SandboxdError, SandboxNotFound
 
-# Command, and what it does; each is a module of its name, with _ for -, in ctl/commands.
+# Command to help text; each command is a module of ctl/commands, with _ for -.
 COMMANDS = {
     "run": "run one command in a sandbox of its own",
     "create": "create a sandbox",
@@ -41,35 +43,37 @@ COMMANDS = {
     "doctor": "say what this host can enforce, by whom, and what is missing",
     "render-units": "write the systemd units of the service, for a host without the package",
 }
-# Commands that end with another one's command line.
+# Commands that end with a program's command line.
 WITH_PAYLOAD = frozenset({"run", "exec"})
-# Commands that need no daemon, and so no socket.
+# Commands that need no daemon, and thus no socket.
 WITHOUT_DAEMON = frozenset({"render-units"})
 
 
-# What stands where a command does.
+# Options accepted in place of a command.
 _OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
 
 
 class CommandModule(Protocol):
-    """What a module in ctl/commands offers."""
+    """The interface of a module in ctl/commands."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add its arguments."""
+        """Add the command's arguments."""
 
     def execute(self, arguments: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
+        """Run the command; return the exit code."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with the exit code for what is refused, and options by their whole name alone: a
-    script's `--mem` would mean another one, or none, as soon as there is a second."""
+    """argparse with sandboxd's exit code for errors, and without abbreviated options.
+
+    A script's `--mem` would become ambiguous with a second option of that prefix.
+    """
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """The arguments, or the end with what is wrong with them and what may have been meant."""
+        """Parse the arguments, or exit with the error and a suggestion."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             from sandboxd.ctl import meant
@@ -80,28 +84,28 @@ class _Parser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the command line."""
+        """Print the error of the command line and exit."""
         self.print_usage(sys.stderr)
         self.exit(exits.REFUSED, f"{self.prog}: {message}\n{self.prog} --help says more\n")
 
 
 def command_module(name: str) -> CommandModule:
-    """The module of a command."""
+    """Load the module of a command."""
     module = importlib.import_module(f"sandboxd.ctl.commands.{name.replace('-', '_')}")
     return cast(CommandModule, module)
 
 
 def argument_usage(name: str, nargs: int | str | None) -> str:
-    """A positional argument as a line of usage has it."""
+    """Return a positional argument in the form of a usage line."""
     if nargs == argparse.REMAINDER:
         return f"-- {name} [ARGUMENT...]"
     return {"?": f"[{name}]", "*": f"[{name}...]", "+": f"{name}..."}.get(str(nargs), name)
 
 
 def command_parser(name: str, *, with_payload: bool = True) -> argparse.ArgumentParser:
-    """The parser of one command's arguments.
+    """Return the parser of one command's arguments.
 
-    with_payload: a payload is among what will be parsed, without a `--` before it.
+    with_payload: the parsed arguments include the payload, without a `--` before it.
     """
     text = COMMANDS[name]
     parser = _Parser(prog=f"sandboxctl {name}", description=f"{text[0].upper()}{text[1:]}.")
@@ -112,7 +116,7 @@ def command_parser(name: str, *, with_payload: bool = True) -> argparse.Argument
             help=f"the daemon's socket (default: ${SOCKET_VARIABLE}, or {DEFAULT_SOCKET})",
         )  # fmt: skip
     command_module(name).configure(parser)
-    # One line, since a screen of options would bury what is wrong with one of them.
+    # One line: a screen of options would bury the error message.
     usage = [f"{parser.prog} [OPTIONS]"]
     usage += [
         argument_usage(str(action.metavar), action.nargs)
@@ -128,8 +132,10 @@ def command_parser(name: str, *, with_payload: bool = True) -> argparse.Argument
 
 
 def main_parser() -> argparse.ArgumentParser:
-    """The parser of a command line that begins with no command: a parser for each of them, as
-    argparse has it, takes longer to make than a request."""
+    """Return the parser of a command line without a command.
+
+    One parser without subparsers: argparse takes longer to make all of them than a request takes.
+    """
     width = max(map(len, COMMANDS))
     lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
     parser = _Parser(
@@ -145,11 +151,11 @@ def main_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line; what follows the first `--` is the payload, whatever it looks like."""
+    """Parse the command line; the words after the first `--` are the payload, unparsed."""
     if not argv or argv[0] not in COMMANDS:
         parser = main_parser()
         if argv and argv[0] == "help":
-            # As most programs have it.
+            # `help COMMAND` as in most programs.
             return parse([*argv[1:2], "--help"])
         if argv and argv[0] == "version":
             return parser.parse_args(["--version"])
@@ -171,13 +177,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command; return the exit code."""
     streams.prepare()
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read stdout has gone away.
+        # The reader of stdout has gone.
         streams.give_up_output()
         return exits.SIGNALLED + 13
     except streams.Unwritable as exc:
@@ -188,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Raises BrokenPipeError or Unwritable where stdout fails."""
+    """Run one command. Raises BrokenPipeError or Unwritable if writing to stdout fails."""
     try:
         arguments = parse(argv)
         try:
@@ -200,7 +206,7 @@ def _run(argv: Sequence[str]) -> int:
                 explain(exc, socket_path(arguments.socket), ref)
             raise
     except SystemExit as exc:
-        # argparse's, after --help or a usage; stdout is still to be flushed.
+        # argparse exits after --help or an error; stdout is flushed by the caller.
         return int(exc.code or 0)
     except SandboxdError as exc:
         return exits.report(exc)

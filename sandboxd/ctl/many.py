@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same for several sandboxes: all are tried, and the first refusal gives the exit code."""
+"""Actions on several sandboxes: all are tried, and the first refusal gives the exit code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sandboxd.errors import SandboxdError, SandboxNotFound
 
 
 def add_sandboxes(parser: argparse.ArgumentParser) -> None:
-    """One or more sandboxes."""
+    """Add the argument for one or more sandboxes."""
     parser.add_argument("sandboxes", nargs="+", metavar="SANDBOX", help="id or name")
 
 
 def for_each(arguments: argparse.Namespace, act: Callable[[str], object]) -> int:
-    """Call `act` with each sandbox; returns the exit code."""
+    """Call `act` with each sandbox; return the exit code."""
     codes = []
     for ref in arguments.sandboxes:
         try:

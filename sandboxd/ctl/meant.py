@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody meant whose command line has something that there is not."""
+"""Suggestions for unknown commands and options."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# As other programs call it.
+# Names of commands and options in similar programs.
 _COMMANDS = {
     "list": "ls", "images": "doctor", "info": "doctor", "start": "exec", "stop": "kill",
     "delete": "rm", "remove": "rm", "destroy": "rm", "pause": "suspend", "unpause": "resume",
@@ -23,12 +23,12 @@ _OPTIONS = {
 
 
 def command(wrong: str, commands: Iterable[str]) -> str:
-    """The hint for an unknown command; empty = no idea."""
+    """Return the hint for an unknown command; "" = no suggestion."""
     return _hint(_COMMANDS.get(wrong) or _near(wrong, commands))
 
 
 def argument(wrong: str, name: str, options: Iterable[str]) -> str:
-    """The hint for what the command `name` does not take."""
+    """Return the hint for an unknown argument of the command `name`; "" = no suggestion."""
     known = list(options)
     word = wrong.partition("=")[0]
     if word == "--rm" and name in {"run", "exec"}:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times on a command line: one of them, or how long ago."""
+"""Times on a command line: absolute, or relative to now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMS = f"{_TIME}, or {_AGO}"
 
 
 def moment(given: str) -> datetime:
-    """A time, or one so long ago. Raises ValueError."""
+    """Parse an absolute time, or a duration before now. Raises ValueError."""
     if "T" in given:
         found = datetime.fromisoformat(given)
         if found.tzinfo is None:

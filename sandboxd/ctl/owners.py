@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a sandbox is: uids as names of users, and OWNER/NAME for those who see others' ones."""
+"""Owners of sandboxes: user names of uids, and OWNER/NAME for callers who see several owners."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LIVE = "ready,suspended,releasing"
 
 
 def user(uid: int) -> str:
-    """The name of a user, or the uid where it has none."""
-    # Not among what every command loads.
+    """Return the user name of a uid, or the uid as text if the uid has no name."""
+    # Imported late: most commands need no user names.
     import pwd
 
     try:
@@ -24,7 +24,7 @@ def user(uid: int) -> str:
 
 
 def resolve(client: Client, ref: str) -> str:
-    """The id for OWNER/NAME, with an owner's name or uid; any other reference as it is.
+    """Return the id for OWNER/NAME (owner: name or uid); any other reference unchanged.
 
     Raises SandboxNotFound.
     """
@@ -38,7 +38,7 @@ def resolve(client: Client, ref: str) -> str:
 
 
 def explain(exc: SandboxNotFound, path: str, name: str) -> None:
-    """Hint at what to call a sandbox of another owner's that was not found by its name alone."""
+    """Add a hint with OWNER/NAME if the name belongs to another owner's sandbox."""
     if "/" in name or exc.hint:
         return
     with suppress(SandboxdError):

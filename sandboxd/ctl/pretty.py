@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, the live screen and progress on a terminal, by rich. Loaded for terminals alone.
+"""Tables, the live screen and progress bars on a terminal, by rich; loaded on terminals alone.
 
-What is shown was chosen by strangers: cells become Text of printable characters, and nothing is
-read as markup, emoji codes or something to highlight. rich obeys NO_COLOR, TERM and COLUMNS.
+The text comes from untrusted programs and callers: cells become Text of printable characters,
+without markup, emoji codes or highlighting. rich obeys NO_COLOR, TERM and COLUMNS.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rich.text import Text
 from sandboxd.ctl.columns import fit
 from sandboxd.ctl.show import Part, printable
 
-# The last column gives way where a table is too wide: these are folded, others cut.
+# In a table that is too wide the last column shrinks: these are folded, the rest are cut.
 _FOLDED = {"HOW", "VALUE"}
-# So do those whose cells are as long as strangers want, or have a sentence in them.
+# Columns that also shrink: the text is as long as a caller likes, or a sentence.
 _ELASTIC = {"NAME", "FIELD", "VERDICT"}
-# Of the first column in any case: more than an id or a limit's name has.
+# Minimum cells of the first column: more than an id or a limit's name has.
 _MOST_KEPT_CELLS = 28
 _MOST_LABEL_CELLS = 30
 _STATES = {
@@ -36,22 +36,22 @@ _STATES = {
     "exited with code 0": "green",
 }  # fmt: skip
 _OF_STATE = {"STATE", "STATUS", "VERDICT", "ENFORCED BY"}
-# Ended otherwise than by itself.
+# Statuses of executions that did not end by themselves.
 _BAD = ("OOM_", "TIMED_", "CPU_", "OUTPUT_", "DISK_", "KILLED", "FAILED", "LOST", "SIGNALED")
 _NEAR_LIMIT = ((90, "red"), (70, "yellow"), (0, "green"))
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A terminal that reads nothing into a text."""
+    """Return a console that shows text literally."""
     stream = sys.stderr if stderr else sys.stdout
-    # A terminal need not know our ellipsis.
+    # A terminal's encoding may lack the ellipsis.
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def print_parts(parts: Sequence[Part]) -> None:
-    """Lines and tables on stdout."""
+    """Print lines and tables on stdout."""
     target = console()
     for part in parts:
         fitted = part if isinstance(part, str) else fit(part, target.width)
@@ -59,13 +59,13 @@ def print_parts(parts: Sequence[Part]) -> None:
 
 
 class Screen:
-    """The terminal's other screen, drawn anew at each `show`."""
+    """The terminal's alternate screen, redrawn at each `show`."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     def show(self, parts: Sequence[Part]) -> None:
-        """Lines, cut at the edges."""
+        """Show lines and tables, cut at the edges."""
         self._live.update(Group(*(_renderable(part, cuts=True) for part in parts)), refresh=True)
 
     @property
@@ -76,7 +76,7 @@ class Screen:
 
 @contextmanager
 def screen() -> Iterator[Screen]:
-    """What was on the terminal is there again afterwards."""
+    """Switch to the alternate screen; the terminal's content is restored at the end."""
     with Live(
         console=console(), screen=True, auto_refresh=False, redirect_stdout=False,
         redirect_stderr=False,
@@ -85,7 +85,7 @@ def screen() -> Iterator[Screen]:
 
 
 class Bar:
-    """Bytes that went through, on stderr, until `stop`, of which nothing stays."""
+    """A progress bar of bytes on stderr, erased by `stop`."""
 
     def __init__(self, label: str, total_bytes: int | None) -> None:
         self._progress = Progress(
@@ -101,11 +101,11 @@ class Bar:
         self._progress.start()
 
     def show(self, done_bytes: int) -> None:
-        """So many up to now."""
+        """Show the number of bytes done."""
         self._progress.update(self._task, completed=done_bytes)
 
     def stop(self) -> None:
-        """Take it away."""
+        """Erase the bar."""
         self._progress.stop()
 
 
@@ -118,7 +118,7 @@ def _renderable(part: Part, *, cuts: bool = False) -> RenderableType:
         Column(name, no_wrap=number < last and name not in _ELASTIC)
         for number, name in enumerate(header)
     ]
-    # The first one is an id or a name, of no use in part.
+    # The first column is an id or a name, useless if cut.
     longest = max(cell_len(printable(row[0])) for row in part)
     columns[0].min_width = min(longest, _MOST_KEPT_CELLS)
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -141,7 +141,7 @@ def _cell(column: str, text: str, *, folds: bool) -> Text:
 
 
 def style(column: str, text: str) -> str:
-    """How a cell of a column stands out."""
+    """Return the rich style of a cell."""
     if column == "OF LIMIT" and text.endswith("%"):
         percent = int(text.rpartition("]")[2].strip(" %"))
         return next(name for least, name in _NEAR_LIMIT if percent >= least)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An execution's output on our own stdout and stderr, byte for byte."""
+"""The output of an execution on stdout and stderr of sandboxctl, byte for byte."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sandboxd.ctl import streams
 
 
 class Printer:
-    """Knows how much of each stream is printed, so that whoever goes on does not repeat any.
+    """A printer that counts the bytes printed of each stream, so that no byte is printed twice.
 
-    offsets: how much was printed elsewhere. files: those that a stream goes to instead of ours.
-    files_alone: no other stream is printed.
+    offsets: bytes already printed elsewhere. files: path of the file for a stream, in place of
+    stdout or stderr. files_alone: print no other stream.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class Printer:
         self._lost: OSError | None = None
 
     def print(self, stream: str, data: bytes) -> None:
-        """The next piece of a stream."""
-        # Counted first: when a signal breaks a write off, the rest of it stays in our buffer.
+        """Print the next piece of a stream."""
+        # Counted first: if a signal interrupts the write, the rest stays in Python's buffer.
         self._printed[stream] += len(data)
         target = self._targets[stream]
         try:
@@ -52,24 +52,24 @@ class Printer:
 
     def _cannot_print(self, exc: OSError) -> None:
         streams.give_up_output()
-        # Where its reader wants no more, the exit code is still the command's; what is lost
-        # otherwise is no fault of the command's, which is not stopped for it.
+        # If the reader has gone, the exit code is still the command's. A lost write is no fault of
+        # the command, which is not stopped.
         if not isinstance(exc, BrokenPipeError):
             self._lost = exc
 
     def check(self) -> None:
-        """Raise the error, where some of the output could not be written."""
+        """Raise the error of a failed write, if any."""
         if self._lost is not None:
             raise self._lost
 
     def follow(self, client: Client, execution: JsonObject) -> None:
-        """All that it prints, as it comes, to its end."""
+        """Print the output on arrival, to the execution's end."""
         place = (execution["sandbox_id"], execution["id"])
         for stream, data in follow(client, *place, self.streams, dict(self._printed)):
             self.print(stream, data)
 
     def finish(self, client: Client, execution: JsonObject) -> None:
-        """Whatever of an ended execution's output is not printed yet."""
+        """Print the rest of an ended execution's output."""
         for stream in self.streams:
             inline = inline_output(execution, stream)
             self.print(stream, inline[self._printed[stream] :])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private daemon for one call.
 
-Its standard input is a pipe whose other end only sandboxctl has: when that ends, however it ends,
-the daemon sees EOF and stops, with everything it started. It says READY=1 on a datagram socket of
-ours (sd_notify(3)). It runs in a session of its own, so that a terminal's ^C reaches sandboxctl
-alone, which then ends the execution in order.
+The daemon's standard input is a pipe whose other end only sandboxctl has: at the end of sandboxctl,
+however caused, the daemon reads EOF and stops, with all executions. The daemon sends READY=1 to a
+datagram socket of sandboxctl (sd_notify(3)). The daemon runs in a new session, so that a terminal's
+^C reaches sandboxctl alone, which then ends the execution in order.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _STOP_SECONDS = 60.0
 _TERMINATE_SECONDS = 10.0
 _LOG_LINES = 20
 _MAX_LOG_BYTES = 64 << 10
-# What a daemon's runtime directory may measure, for the sockets below it to fit sun_path (unix(7)).
+# Maximum length of a runtime directory: the sockets below must fit into sun_path (unix(7)).
 _MAX_DIRECTORY_BYTES = 60
-# Without the current directory among the places that modules come from.
+# Without the current directory in sys.path.
 _DAEMON = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "sandboxd"]
 _NOT_INHERITED = (
     SOCKET_VARIABLE, "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC",
@@ -51,7 +51,7 @@ class PrivateDaemonFailed(SandboxdError):
 
 @contextmanager
 def private_daemon(interrupts: Interrupts) -> Iterator[Client]:
-    """A client of a daemon that lives as long as the context, and leaves nothing behind."""
+    """Give a client of a daemon that lives as long as the context and leaves no files."""
     with ExitStack() as cleanup:
         state = cleanup.enter_context(_directory(_state_parent(), mode=0o711))
         runtime = cleanup.enter_context(_directory(_runtime_parent(), mode=0o700))
@@ -70,7 +70,7 @@ def private_daemon(interrupts: Interrupts) -> Iterator[Client]:
 
 
 def _state_parent() -> str | None:
-    # Not below /tmp or /var/tmp: a sandbox has its own there, over whatever the host has.
+    # Not below /tmp or /var/tmp: a sandbox mounts directories of its own there.
     return "/var/lib" if os.geteuid() == 0 else _short_parent()
 
 
@@ -79,7 +79,7 @@ def _runtime_parent() -> str | None:
 
 
 def _short_parent() -> str | None:
-    """The usual place for temporary files (None), or /tmp where that is too long a path."""
+    """Return None for the default temporary directory, or /tmp if that path is too long."""
     is_short = len(os.fsencode(tempfile.gettempdir())) + 24 <= _MAX_DIRECTORY_BYTES
     return None if is_short else "/tmp"  # noqa: S108 - mkdtemp below makes it safe
 
@@ -117,7 +117,7 @@ def _start(path: str, state: str, runtime: str) -> subprocess.Popen[bytes]:
 
 
 def _wait_ready(process: subprocess.Popen[bytes], notifications: socket.socket) -> None:
-    """Return once READY=1 came. Raises PrivateDaemonFailed on the daemon's end or the deadline."""
+    """Return on READY=1. Raises PrivateDaemonFailed at the daemon's end or the deadline."""
     pidfd = os.pidfd_open(process.pid)
     try:
         poll = select.poll()
@@ -164,7 +164,7 @@ def _stop(process: subprocess.Popen[bytes], interrupts: Interrupts) -> None:
 
 
 def _log_tail(runtime: str) -> str | None:
-    """The last lines that the daemon wrote, for the error's hint."""
+    """Return the last lines of the daemon's log, for the error's hint."""
     try:
         with open(os.path.join(runtime, "log"), "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_LOG_BYTES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far something long is, on stderr, where that is a terminal."""
+"""Progress of long transfers, on stderr, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-# What is over sooner needs no bar.
+# Shorter transfers show no bar.
 _PATIENCE_SECONDS = 0.3
 
 
 def counted(pieces: Iterable[bytes], label: str, total_bytes: int | None) -> Iterator[bytes]:
-    """`pieces`, counted as they go through; nothing is said where nobody sees it."""
+    """Iterate over `pieces` and show the bytes passed, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield from pieces
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sandboxes and executions use, sampled: two samples of one give its rates."""
+"""Samples of the usage of sandboxes and executions; two samples give a rate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from sandboxd.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sandbox or execution (`subject`) at one moment; `at` is monotonic, None = this host
-    cannot know."""
+    """The usage of one sandbox or execution (`subject`) at one time.
+
+    at: monotonic clock, in seconds. None = unknown on this host.
+    """
 
     at: float
     subject: JsonObject
@@ -32,7 +34,7 @@ class Sample:
         return None if used is None else used / self.subject["limits"]["memory_bytes"]
 
     def pressure(self, resource: str) -> float | None:
-        """The percentage of the last ten seconds in which somebody waited for it."""
+        """Return the percentage of the last ten seconds in which a task waited for `resource`."""
         pressure = self.metrics["pressure"] or {}
         if resource not in pressure:
             return None
@@ -42,14 +44,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """All at one moment; executions: the running ones whose use is known."""
+    """All samples of one time. executions: the running executions with known usage."""
 
     sandboxes: list[Sample]
     executions: list[Sample] = field(default_factory=list)
 
 
 class Sampler:
-    """Asks for all sandboxes again and again, and if wanted for their executions."""
+    """A repeated sampling of sandboxes, and on demand of executions."""
 
     def __init__(self, client: Client, wanted: list[str], *, by_execution: bool = False) -> None:
         self._client = client
@@ -58,7 +60,7 @@ class Sampler:
         self._before: dict[str, Sample] = {}
 
     def sample(self) -> Samples:
-        """All of them now, with rates since the last time."""
+        """Sample all sandboxes and executions, with rates since the previous call."""
         sandboxes = [self._with_rates(sample) for sample in self._ask()]
         executions: list[Sample] = []
         if self._by_execution:
@@ -75,7 +77,7 @@ class Sampler:
             try:
                 metrics = self._client.metrics(sandbox["id"], by_execution=self._by_execution)
             except NotFound:
-                # Forgotten since it was listed.
+                # Its record was removed after the listing.
                 continue
             yield Sample(time.monotonic(), sandbox, metrics)
 
@@ -100,7 +102,7 @@ class Sampler:
 
 
 class Ended:
-    """The executions that ended last, newest first, at most `count`."""
+    """The last executions that ended, newest first, at most `count`."""
 
     def __init__(self, client: Client, count: int) -> None:
         self._client = client
@@ -109,7 +111,7 @@ class Ended:
         self._after: str | None = None
 
     def look(self) -> list[JsonObject]:
-        """All that is known now; asks for what is new only."""
+        """Return the executions known now; only new ones are requested."""
         filters = {} if self._after is None else {"ended_after": self._after}
         for execution in self._client.list_executions(**filters):
             ended: str | None = execution["finished_at"]

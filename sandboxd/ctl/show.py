@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers for people and for programs: tables and JSON on stdout."""
+"""Output for people and for programs: tables and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Part = str | Sequence[Sequence[str]]
 
 
 def print_json(answer: Any) -> None:
-    """An answer as it came."""
+    """Print an answer as JSON."""
     print(json.dumps(answer, indent=2))
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Header and rows; on a terminal, fitted to it."""
+    """Print a header and rows, fitted to a terminal's width."""
     print_parts([[header, *rows]])
 
 
 def print_parts(parts: Sequence[Part]) -> None:
-    """Lines and tables; what is no terminal gets plain text, each row a line."""
+    """Print lines and tables; without a terminal as plain text, each row a line."""
     if sys.stdout.isatty():
         from sandboxd.ctl import pretty
 
@@ -37,7 +37,7 @@ def print_parts(parts: Sequence[Part]) -> None:
 
 
 def plain(parts: Sequence[Part]) -> list[str]:
-    """Lines and tables as lines."""
+    """Return lines and tables as lines."""
     found: list[str] = []
     for part in parts:
         found += [part] if isinstance(part, str) else table(part)
@@ -45,13 +45,13 @@ def plain(parts: Sequence[Part]) -> list[str]:
 
 
 def number_of(number: int, one: str) -> str:
-    """How many of a thing whose name has a regular plural."""
+    """Return a number with a noun in the right form; the plural must be regular."""
     ending = "es" if one.endswith(("x", "s")) else "s"
     return f"{number} {one}{'' if number == 1 else ending}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of columns as wide as they have to be."""
+    """Return the rows as lines with aligned columns."""
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     return [
@@ -61,12 +61,12 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Without anything that a terminal would obey."""
+    """Return `text` without characters that a terminal would obey."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def command_line(argv: Sequence[str], *, width: int = 60) -> str:
-    """An argv as a shell would take it, shortened."""
+    """Return an argv in shell syntax, shortened to `width`."""
     import shlex
 
     line = printable(shlex.join(argv))
@@ -74,7 +74,7 @@ def command_line(argv: Sequence[str], *, width: int = 60) -> str:
 
 
 def age(time: str | None) -> str:
-    """How long ago an RFC 3339 time is."""
+    """Return the time since an RFC 3339 time, for people."""
     if time is None:
         return "-"
     from datetime import UTC, datetime
@@ -84,7 +84,7 @@ def age(time: str | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people, in one unit."""
+    """Return seconds for people, in one unit."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -92,10 +92,10 @@ def duration(seconds: float) -> str:
 
 
 def limit_value(name: str, value: float | None) -> str:
-    """One limit with its unit."""
+    """Return a limit's value with its unit."""
     if value is None:
         return "none"
-    # A newer server may have limits that this table lacks.
+    # A newer server may have limits unknown here.
     match BY_NAME[name].unit if name in BY_NAME else None:
         case Unit.BYTES:
             return format_bytes(int(value))

@@ -15,8 +15,10 @@ class Stamped:
         self._is_within_line = False
 
     def lines(self, data: bytes, at: datetime | None) -> bytes:
-        """The next piece, which came at that time (None = nobody knows), with `at` before each line
-        that begins in it."""
+        """Return the next piece with `at` before each line that begins in that piece.
+
+        at: when the piece came (None = unknown).
+        """
         if not data:
             return b""
         begin = f"{UNKNOWN if at is None else _utc(at)} ".encode()
@@ -29,5 +31,5 @@ class Stamped:
 
 
 def _utc(at: datetime) -> str:
-    """As docs/api.md has times, with as many digits as are known."""
+    """Return a time in the form of docs/api.md, in milliseconds or finer."""
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard streams of ours that may be closed, full, broken or not blocking.
+"""Standard streams that may be closed, full, broken or non-blocking.
 
-What was to be printed is the purpose of a call: where it is lost, the call fails. What is said on
-stderr beside it is not: where that is lost, the exit code still tells.
+Lost output on stdout fails the call. Lost messages on stderr do not: the exit code still tells the
+result.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import select
 import sys
 from typing import Any
 
-# As they were when we were started.
+# Descriptors that were closed at the start.
 _closed: set[int] = set()
 
 
 class Unwritable(OSError):
-    """Raised when standard output takes no more, and not since its reader has gone."""
+    """Raised when a write to standard output fails, unless by the end of the reader."""
 
 
 class _Stream(io.BufferedWriter):
-    """A descriptor that somebody else may have made non-blocking: then a full one is waited for.
+    """A buffered descriptor that waits when full, as another process may make it non-blocking.
 
-    Its raw file is C's alone: a signal's exception between a write and its account would have the
-    same bytes written again.
+    The raw file is written by C code alone: a Python-level exception of a signal between a write
+    and its accounting would write the same bytes again.
     """
 
     def write(self, data: Any, /) -> int:
-        """Into the buffer, or further where that is full."""
+        """Buffer `data`; a full buffer is written out."""
         view = memoryview(data).cast("B")
         done = 0
         while True:
@@ -43,7 +43,7 @@ class _Stream(io.BufferedWriter):
                 return len(view)
 
     def flush(self) -> None:
-        """All of the buffer."""
+        """Write out the buffer."""
         while True:
             try:
                 return super().flush()
@@ -66,14 +66,14 @@ class _Output(_Stream):
 
 
 class _Words(_Stream):
-    """Standard error: what cannot be said is not."""
+    """Standard error: after a failed write all later messages are dropped."""
 
     def _fail(self, exc: OSError) -> None:
         give_up(self.fileno())
 
 
 def prepare() -> None:
-    """Have all three streams, so that no file of ours gets the number of a closed one."""
+    """Open all three streams, so that no other file gets the number of a closed one."""
     if sys.__stdin__ is None:
         _fill(0, os.O_WRONLY)
         sys.stdin = open(0, encoding="utf-8", closefd=False)
@@ -81,7 +81,7 @@ def prepare() -> None:
         _fill(1, os.O_RDONLY)
     if sys.__stderr__ is None:
         _fill(2, os.O_RDONLY)
-    # What others have named must not end a list that this locale cannot encode.
+    # A name from another user that this locale cannot encode must not end a listing.
     if sys.stdout is sys.__stdout__:
         sys.stdout = _text(_Output(_raw(1)), sys.__stdout__, "replace")
     elif isinstance(sys.stdout, io.TextIOWrapper):
@@ -91,24 +91,24 @@ def prepare() -> None:
 
 
 def was_closed(descriptor: int) -> bool:
-    """Whether the stream of this number was closed when we were started."""
+    """Return whether the descriptor was closed at the start."""
     return descriptor in _closed
 
 
 def give_up_output() -> None:
-    """Whatever is still in stdout's buffer, and comes later, goes nowhere."""
+    """Drop the rest of stdout's buffer, and all later output."""
     give_up(sys.stdout.fileno())
 
 
 def give_up(descriptor: int) -> None:
-    """The same for a descriptor."""
+    """Redirect a descriptor to /dev/null."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
 
 
 def _fill(descriptor: int, flags: int) -> None:
-    """Something that cannot be used in the direction of the stream (EBADF), as before."""
+    """Open /dev/null in the wrong direction: use still fails with EBADF, as when closed."""
     _closed.add(descriptor)
     null = os.open(os.devnull, flags)
     if null != descriptor:

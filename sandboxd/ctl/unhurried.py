@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program at a terminal has somebody to end it, so the server's default timeout is not for it."""
+"""Executions at a terminal without the server's default timeout: the user can end them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandboxd.client.calls import Client, JsonObject
 from sandboxd.errors import LimitTooLarge
 
 _FIELD = "timeout_seconds"
-# As good as none; what the server's maximum is, it says itself.
+# A week is as good as no timeout; a refusal names the server's maximum.
 _LONG_SECONDS = 7 * 86400.0
 
 
@@ -20,9 +20,9 @@ def start(
     body: dict[str, Any],
     begin: Callable[[dict[str, Any]], JsonObject],
 ) -> JsonObject:
-    """Begin `body` with no timeout to speak of, unless one was given: there, or to the sandbox.
+    """Start `body` without a default timeout; a timeout given here or to the sandbox is kept.
 
-    ref: the sandbox; None = a new one for the call.
+    ref: the sandbox; None = a new sandbox for the call.
     """
     if _FIELD in body["limits"]:
         return begin(body)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The systemd units of the service, from the templates in units/: python3 -m sandboxd.ctl.units.
 
-For a package at build time (--prefix), and by `sandboxctl render-units` for the host as it is. The
-state and runtime directories are fixed: they tell the service from other daemons of a host.
+Used at a package's build (--prefix), and by `sandboxctl render-units` on a host without the
+package. The state and runtime directories are fixed: they tell the service from other daemons of a
+host.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from sandboxd.errors import ConfigError
 
 DEFAULT_CONFIG = "/etc/sandboxd/sandboxd.toml"
 DEFAULT_GROUP = "sandboxd"
-# Beside this file in an installed sandboxd (pyproject.toml), above it in a checkout.
+# Beside this file if installed (pyproject.toml), above in a checkout.
 _PLACES = ("unit_templates", "../units")
 _SUFFIX = ".j2"
-# What needs no quoting in a unit file (systemd.syntax(7)): no blank, quote, %, $ or backslash.
+# Paths that need no quoting in a unit file (systemd.syntax(7)): no blank, quote, %, $ or backslash.
 _PATH = re.compile(r"(/[A-Za-z0-9_@+:.,~=-]+)+", re.ASCII)
 _GROUP = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
-# Minima: the slice's is what services may claim; together they are the default worker reserve.
+# MemoryMin: services claim within the slice's, which is the sum of all and the default worker
+# reserve.
 _MEMORY = {
     "daemon_memory": "192M",
-    # Several times what all bounds of the API let a few hostile callers take together.
+    # Several times the memory that a few hostile callers can take within the API's bounds.
     "daemon_memory_high": "768M",
     "daemon_memory_max": "1G",
     "spawner_memory": "32M",
@@ -41,10 +43,10 @@ _MEMORY = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things are on the host that the units are for.
+    """Paths on the host that the units are for.
 
-    daemon: the command line that starts sandboxd. python: the interpreter for the helpers.
-    library: the directory that the package `sandboxd` is in.
+    daemon: the command line that starts sandboxd. python: the interpreter for the helpers. library:
+    the parent directory of the package `sandboxd`.
     """
 
     daemon: tuple[str, ...]
@@ -55,9 +57,9 @@ class Layout:
 
 
 def render(layout: Layout) -> Mapping[str, str]:
-    """File name -> text of every unit, sysusers.d(5) and tmpfiles.d(5) file.
+    """Return the text of each unit, sysusers.d(5) and tmpfiles.d(5) file, by file name.
 
-    Raises ConfigError for a path or group that a unit file cannot hold as it is.
+    Raises ConfigError for a path or group that would need quoting in a unit file.
     """
     for path in (layout.daemon[0], layout.python, layout.library, layout.config):
         if not _PATH.fullmatch(path) or os.path.normpath(path) != path:
@@ -89,7 +91,7 @@ def render(layout: Layout) -> Mapping[str, str]:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where things are."""
+    """Add the arguments for the paths."""
     parser.add_argument("--output", metavar="DIR", help="write files there, else to stdout")
     parser.add_argument(
         "--prefix", metavar="DIR",
@@ -109,7 +111,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Write what was asked for; returns the exit code. Raises ConfigError, OSError."""
+    """Write the requested files; return the exit code. Raises ConfigError, OSError."""
     files = render(_layout(arguments))
     if arguments.output is None:
         sys.stdout.write("\n".join(f"# {name}\n{text}" for name, text in files.items()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples as a table for people: for `stats` once, for `top` again and again."""
+"""Tables of samples: for `stats` once, for `top` repeatedly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUNNING_COLUMNS = (
 )  # fmt: skip
 _ENDED_COLUMNS = ("SANDBOX", "EXECUTION", "ENDED", "CPU s", "PEAK", "VERDICT", "COMMAND")
 
-# Key to press or name to give, and what it sorts by; the largest is first.
+# Sort orders by name; the largest comes first.
 ORDERS: dict[str, Callable[[Sample], float]] = {
     "cpu": lambda sample: sample.cpu_cores or 0.0,
     "memory": lambda sample: sample.metrics["memory"]["current_bytes"] or 0,
@@ -30,35 +30,35 @@ ORDERS: dict[str, Callable[[Sample], float]] = {
     "io": lambda sample: (sample.read_rate or 0.0) + (sample.write_rate or 0.0),
     "disk": lambda sample: sample.metrics.get("disk", {}).get("used_bytes") or 0,
 }
-# Those that need two samples.
+# Orders that need two samples.
 BY_RATE = frozenset({"cpu", "io"})
 
 
 def rows(samples: list[Sample], order: str) -> list[tuple[str, ...]]:
-    """Header and a row for each."""
+    """Return the header and a row for each sandbox."""
     return [_COLUMNS, *map(_row, ordered(samples, order))]
 
 
 def ordered(samples: list[Sample], order: str) -> list[Sample]:
-    """The largest first."""
+    """Sort samples, the largest first."""
     return sorted(samples, key=ORDERS[order], reverse=True)
 
 
 def running_rows(
     samples: list[Sample], order: str, names: Mapping[str, str]
 ) -> list[tuple[str, ...]]:
-    """The same for executions that run. names: of sandboxes, by their ids."""
+    """Return the header and a row for each running execution. names: by sandbox id."""
     found = ordered(samples, order)
     return [_RUNNING_COLUMNS, *(_running_row(sample, names) for sample in found)]
 
 
 def ended_rows(executions: list[JsonObject], names: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """The same for executions that ended, in their own order."""
+    """Return the header and a row for each ended execution. names: by sandbox id."""
     return [_ENDED_COLUMNS, *(_ended_row(execution, names) for execution in executions)]
 
 
 def bar(share: float | None) -> str:
-    """A share of a limit, drawn."""
+    """Draw a share of a limit as a bar."""
     if share is None:
         return "?"
     full = min(_BAR_CELLS, round(share * _BAR_CELLS))

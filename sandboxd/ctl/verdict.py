@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said after a program's own output: how it ended, what it used, who held what."""
+"""The report after a program's output: outcome, usage, and who enforced the limits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.show import limit_value, number_of, printable, table
 
 Execution = Mapping[str, Any]
-# What the detail of a limit that is not held sharply begins with (docs/enforcement.md).
+# Prefix of the detail of a limit that is held loosely (docs/enforcement.md).
 _ADVISORY = "advisory:"
 _LOOSELY = "the supervisor as advice"
 _WORDS = {"kernel": "the kernel", "supervisor": "the supervisor", "none": "nobody"}
 _HOLDERS = ("the kernel", "the supervisor", _LOOSELY, "nobody")
 _OUTPUT = "SANDBOX_OUTPUT_LIMIT_EXCEEDED"
-# Which limit an error code is about.
+# Limit of each error code.
 _LIMITS = {
     "SANDBOX_MEMORY_LIMIT_EXCEEDED": "memory_bytes",
     "SANDBOX_PIDS_LIMIT_REACHED": "pids",
@@ -36,7 +36,7 @@ _OWNERS = {
 
 
 def verdict(execution: Execution) -> str:
-    """How it ended, in one line."""
+    """Return the outcome of an execution in one line."""
     status = execution["status"]
     if status == "EXITED":
         line = f"exited with code {execution['exit_code']}"
@@ -64,7 +64,7 @@ def verdict(execution: Execution) -> str:
 
 
 def block(execution: Execution, *, is_long: bool) -> list[str]:
-    """Verdict, usage and who enforced what: in one line, or a line for each limit."""
+    """Return outcome, usage and enforcement: in one line, or a line for each limit."""
     limits, held = execution["limits"], execution["enforcement"]
     rows = enforcement(limits, held)
     if not rows:
@@ -73,7 +73,7 @@ def block(execution: Execution, *, is_long: bool) -> list[str]:
 
 
 def summary(execution: Execution) -> list[str]:
-    """Verdict and usage; of what runs the usage is not known before its end."""
+    """Return outcome and usage; a running execution has no usage yet."""
     lines = [verdict(execution)]
     if execution["status"] not in RUNNING:
         lines.append(f"used: {_usage(execution['usage'])}")
@@ -89,7 +89,7 @@ def summary(execution: Execution) -> list[str]:
 
 
 def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A table of each limit, its value, who holds it and how; empty where there is none."""
+    """Return a table of limits: value, holder and how; [] without enforced limits."""
     rows = [
         (name, limit_value(name, value), held[name]["by"], held[name]["detail"])
         for name, value in limits.items()
@@ -99,12 +99,12 @@ def enforcement(limits: Mapping[str, Any], held: Mapping[str, Any]) -> list[tupl
 
 
 def holders(limits: Mapping[str, Any], held: Mapping[str, Any]) -> str:
-    """Who holds most of the limits, and by name those that another one holds."""
+    """Return the holder of most limits, and by name the limits of each other holder."""
     by: dict[str, list[str]] = {}
     for name, value in limits.items():
         if value is not None and name in held:
             by.setdefault(_holder(held[name]), []).append(name)
-    # Of as many the better one: by its place among the holders.
+    # A tie goes to the better holder, the first in _HOLDERS.
     first = max(by, key=lambda who: (len(by[who]), -_HOLDERS.index(who)))
     others = [f"{', '.join(by[who])} by {who}" for who in _HOLDERS if who in by and who != first]
     return f"limits held by {first}" + (f", but {'; '.join(others)}" if others else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is being waited for, on a terminal's stderr, once it takes long."""
+"""Progress of a long wait, on a terminal's stderr."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Shorter waits are nobody's concern.
+# Shorter waits show no message.
 _PATIENCE_SECONDS = 1.0
 _LINE = "\r{}\x1b[K"
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Around something that may take long; where stderr is no terminal, nothing is said."""
+    """Show `what` during a block that takes long; without a terminal on stderr, do not."""
     if not sys.stderr.isatty():
         yield
         return
-    # Not among what a short command loads.
+    # Imported late: a call without a terminal needs no thread.
     import threading
 
     is_over = threading.Event()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module for each command: `configure` adds its arguments, `execute` does it."""
+"""One module for each command: `configure` adds the arguments, `execute` runs the command."""

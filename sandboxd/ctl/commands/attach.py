@@ -16,7 +16,7 @@ from sandboxd.errors import ExecutionFinished, InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--stdin", "-i", action="store_true",
         help="pass standard input on, as it comes; a program with a terminal gets it anyway",
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Go on with an execution as if started here: its terminal or output, its end, its code."""
+    """Follow a running execution as if started here: terminal or output, end, exit code."""
     client = connect(arguments)
     execution = client.get_execution(arguments.sandbox, arguments.execution)
     if execution["status"] not in RUNNING:
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
         terminal.resize(client, execution, size)
     elif arguments.stdin and not execution["stdin_open"]:
         raise InvalidRequest("cannot pass standard input on: the program was started without -i")
-    # A terminal's last line is where its cursor is, such as a prompt.
+    # The last line on a terminal has the cursor, as after a prompt.
     lines = 1 if arguments.tty else 0
     printer = Printer({name: last_lines(client, execution, name, lines) for name in STREAMS})
     with Interrupts() as interrupts:

@@ -22,14 +22,14 @@ _PIECE_BYTES = 256 << 10
 
 
 class Place(NamedTuple):
-    """One side; `sandbox` is None on this host."""
+    """One side of a copy; `sandbox` is None for this host."""
 
     sandbox: str | None
     path: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     text = "SANDBOX:PATH, a path here (./a:b for one with a colon), or - for standard"
     parser.add_argument("source", metavar="SOURCE", help=f"{text} input")
     parser.add_argument("target", metavar="TARGET", help=f"{text} output")
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def place(text: str) -> Place:
-    """From an argument."""
+    """Parse one side of a copy."""
     sandbox, colon, path = text.partition(":")
     is_name = sandbox and all(
         char.isascii() and (char.isalnum() or char == "-") for char in sandbox
@@ -62,7 +62,7 @@ def place(text: str) -> Place:
 
 
 def _look(client: Client, sandbox: str, path: str) -> Entry | None:
-    """What is there; None where nothing is."""
+    """Return the entry at a path; None if the path is missing."""
     try:
         answer = client.ask(file_routes.list_directory(sandbox, path, 0))
     except FileMissing:
@@ -121,7 +121,7 @@ def _file_in(client: Client, path: str, sandbox: str, target: str) -> None:
         found = os.fstat(file.fileno())
         pieces = counted(_read(file.fileno()), os.path.basename(path), found.st_size)
         mode = found.st_mode & 0o777
-        # Its size is not promised: it may grow meanwhile.
+        # No size_bytes: the file may grow during the copy.
         client.ask(file_routes.write(sandbox, target, pieces, mode=mode, mtime=int(found.st_mtime)))
 
 

@@ -13,7 +13,7 @@ from sandboxd.ctl.waiting import waiting
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     limits.add_limits(parser, limits.SERVERS)
     limits.add_place(parser)
     limits.add_env(parser)

@@ -19,12 +19,12 @@ _NO_REMEDY = "this limit is not held even with systemd here: see how it says why
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     add_output_format(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Say what this host can enforce; 0 when all of it, 1 otherwise."""
+    """Print how this host enforces limits; return 0 if all are enforced, else 1."""
     is_json = arguments.output == "json"
     with (
         Interrupts() as interrupts,
@@ -39,19 +39,19 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def unenforced(host: JsonObject) -> list[str]:
-    """Names of the limits that nothing holds here."""
+    """Return the names of the limits that are not enforced here."""
     return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
 
 
 def _remedy(host: JsonObject) -> str:
-    """What would have the kernel hold limits here; the daemon knows where it runs."""
+    """Return how to have the kernel enforce limits here; the daemon knows its environment."""
     lacks = host["isolation"]["levels"]["strict"]["lacks"]
     ways = [lack["remedy"] for lack in lacks if lack["what"].startswith(_KERNEL_LIMITS)]
     return printable(ways[0]) if ways else _NO_REMEDY
 
 
 def isolation(found: JsonObject) -> list[str]:
-    """Levels and networks, what each lacks and how to get it."""
+    """Return isolation levels and networks, with the lacks of each and the remedy."""
     lines = []
     for kind, default, title in (
         ("levels", found["default_level"], "isolation levels:"),
@@ -75,7 +75,7 @@ def _readiness(host: JsonObject) -> str:
 
 
 def report(host: JsonObject) -> list[Part]:
-    """The whole of it."""
+    """Return all lines and tables."""
     cgroup, capacity = host["cgroup"], host["capacity"]
     lines: list[Part] = [
         f"sandboxd {host['version']}, {_readiness(host)}",

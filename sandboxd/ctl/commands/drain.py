@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--wait", action="store_true", help="return once nothing runs any more")
     parser.add_argument(
         "--timeout", metavar="TIME", type=option(parse_seconds),
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Have the host take no new work, and let what runs end."""
+    """Have the host refuse new work, and let running executions end."""
     if arguments.timeout is not None and not arguments.wait:
         raise InvalidRequest("cannot bound a wait: --timeout needs --wait")
     client = connect(arguments)
@@ -49,11 +49,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _wait(client: Client, seconds: float | None) -> int:
-    """How many executions run after the wait."""
+    """Wait for the end of all executions; return how many still run."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         running = int(client.host()["executions_running"])
         if not running or (deadline is not None and time.monotonic() >= deadline):
             return running
-        # The executions may be others': there is no one end to wait for.
+        # Executions of several owners: no single request waits for all of them.
         time.sleep(_LOOK_SECONDS)

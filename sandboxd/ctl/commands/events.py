@@ -21,12 +21,12 @@ from sandboxd.ctl.moment import moment
 from sandboxd.ctl.show import printable
 from sandboxd.errors import SandboxNotFound
 
-# An id of no daemon's: what follows it is everything.
+# An id of no daemon: all kept events come after this id.
 _BEFORE_ALL = "aaaaaaaaaaaa-0"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     add_output_format(parser)
     parser.add_argument(
         "--since", type=option(moment), metavar="TIME",
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print a line for each event until told to stop; with -o json, one object a line."""
+    """Print a line for each event until a signal; with -o json a JSON object."""
     client = connect(arguments)
     if arguments.sandbox is not None:
         _look_for(client, arguments.sandbox)
@@ -50,10 +50,10 @@ def execute(arguments: argparse.Namespace) -> int:
         for event in follow_events(client, request):
             data = json.loads(event.data)
             if since is not None and not event.id:
-                # A gap before all that is kept is no news.
+                # A gap before the first kept event is expected here.
                 continue
             if "sandbox_id" not in data:
-                # About the stream itself, such as a gap in it.
+                # A message about the stream itself, such as a gap.
                 say(f"{printable(event.name)}: {printable(str(data.get('message')))}")
             elif since is not None and datetime.fromisoformat(data["at"]) < since:
                 continue
@@ -64,7 +64,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _look_for(client: Client, ref: str) -> None:
-    """A name may be that of one to come, or of another owner's; but most often it is a slip."""
+    """Warn about an unknown name, most often a slip; a later sandbox may bear the name.
+
+    So may a sandbox of another owner.
+    """
     try:
         client.get_sandbox(ref)
     except SandboxNotFound as exc:
@@ -72,7 +75,7 @@ def _look_for(client: Client, ref: str) -> None:
 
 
 def describe(event: dict[str, Any]) -> str:
-    """One event as a line."""
+    """Return one event as a line."""
     name = event["sandbox_name"]
     words = [event["at"], event["type"].ljust(18), event["sandbox_id"]]
     words += [f"({name})"] if name else []

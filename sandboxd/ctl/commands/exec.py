@@ -16,7 +16,7 @@ from sandboxd.errors import InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     limits.add_limits(parser, limits.SANDBOXS, has_disk=False)
     add_execution(parser)
     parser.add_argument(

@@ -20,14 +20,14 @@ _TIMES = ("created_at", "started_at", "finished_at")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     add_output_format(parser)
     parser.add_argument("sandbox", metavar="SANDBOX", help="id or name")
     parser.add_argument("execution", nargs="?", metavar="EXECUTION", help="id of one in it")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Show all about a sandbox or an execution."""
+    """Show a sandbox or an execution in full."""
     client = connect(arguments)
     if arguments.execution is None:
         answer = client.get_sandbox(arguments.sandbox)

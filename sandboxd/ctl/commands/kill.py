@@ -16,7 +16,7 @@ from sandboxd.errors import ExecutionFinished
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--signal", "-s", metavar="SIGNAL", help="only send this, such as SIGUSR1")
     how.add_argument(
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """End an execution, or all in a sandbox, or send them a signal."""
+    """End an execution or all executions of a sandbox, or send a signal."""
     body: dict[str, Any] = {}
     if arguments.signal is not None:
         is_number = arguments.signal.isascii() and arguments.signal.isdigit()
@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     ended = []
     for running in client.list_executions(arguments.sandbox, status=",".join(RUNNING)):
-        # By now it may have ended by itself.
+        # The execution may have ended meanwhile.
         with suppress(ExecutionFinished):
             ended.append(client.kill_execution(running["sandbox_id"], running["id"], body))
     if arguments.output == "json":

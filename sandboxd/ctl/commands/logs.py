@@ -21,7 +21,7 @@ from sandboxd.errors import ExecutionNotFound
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--follow", "-f", action="store_true", help="go on to the end of the execution"
     )
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the bytes, each stream to its own."""
+    """Print output byte for byte, stdout on stdout, stderr on stderr."""
     client = connect(arguments)
     execution = arguments.execution or _newest(client, arguments.sandbox)
     streams = (arguments.stream,) if arguments.stream else STREAMS

@@ -16,7 +16,7 @@ _GONE = ("released", "failed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="released ones, too")
     parser.add_argument(
         "--state", action="append", choices=("ready", "suspended", "releasing", *_GONE),

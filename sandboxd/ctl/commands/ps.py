@@ -16,7 +16,7 @@ HEADER = ("SANDBOX", "ID", "STATUS", "EXIT", "AGE", "WALL", "COMMAND")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="ended ones, too")
     parser.add_argument(
         "--status", action="append", metavar="STATUS",
@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def rows(client: Client, executions: Iterable[JsonObject]) -> list[tuple[str, ...]]:
-    """One for each, with the names of those sandboxes that are there and have one."""
+    """Return a row for each execution, with the sandbox's name if known."""
     found, names = list(executions), {}
     if found:
         names = {box["id"]: box["name"] for box in client.list_sandboxes(state=LIVE)}

@@ -15,7 +15,7 @@ from sandboxd.errors import InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", action="store_true", help="one page with plots, on standard output")
     form.add_argument(
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Say what ran in a period: use over time, verdicts, top consumers, refused requests."""
+    """Report on a period: usage over time, verdicts, top consumers, refused requests."""
     until = arguments.until or datetime.now(UTC)
     if arguments.since >= until:
         raise InvalidRequest("cannot report: --since must be before --until")

@@ -10,10 +10,10 @@ from sandboxd.ctl.many import add_sandboxes, for_each
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     add_sandboxes(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Let suspended sandboxes go on."""
+    """Thaw suspended sandboxes."""
     return for_each(arguments, connect(arguments).resume_sandbox)

@@ -14,14 +14,14 @@ from sandboxd.errors import InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="all of your own")
     add_metadata(parser, "all of your own that have it")
     parser.add_argument("sandboxes", nargs="*", metavar="SANDBOX", help="id or name")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Release sandboxes; returns once they are gone."""
+    """Release sandboxes; return after all are released."""
     chosen = arguments.all or arguments.metadata
     if bool(arguments.sandboxes) == bool(chosen):
         raise InvalidRequest(
@@ -33,7 +33,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if chosen:
         filters = {f"metadata.{key}": value for key, value in arguments.metadata}
         found = client.list_sandboxes(state=LIVE, **filters)
-        # An admin sees others' as well, which are not meant.
+        # An admin sees all owners' sandboxes; only the admin's own are meant.
         own = os.geteuid()
         arguments.sandboxes = [box["id"] for box in found if box["owner_uid"] == own]
     return for_each(arguments, client.release_sandbox)

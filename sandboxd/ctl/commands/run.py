@@ -14,7 +14,7 @@ from sandboxd.ctl.interrupts import Interrupts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     limits.add_limits(parser, limits.SERVERS)
     limits.add_place(parser)
     add_execution(parser)
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run a command in a sandbox of its own; without a daemon, by a private one."""
+    """Run a command in a new sandbox; without a daemon, by a private one."""
     body = {
         **limits.place(arguments),
         **execution_body(arguments),

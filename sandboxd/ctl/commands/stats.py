@@ -17,7 +17,7 @@ _APART_SECONDS = 0.5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--sort", choices=tuple(usage_table.ORDERS), default="memory", help="largest first"
     )
@@ -26,12 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print what sandboxes use now; with -o json, their metrics."""
+    """Print the current usage of sandboxes; with -o json, the metrics."""
     sampler = Sampler(connect(arguments), arguments.sandboxes)
     samples = sampler.sample().sandboxes
     is_json = arguments.output == "json"
     if samples and (not is_json or arguments.sort in usage_table.BY_RATE):
-        # A rate needs two looks with time between them.
+        # A rate needs two samples with time between.
         time.sleep(_APART_SECONDS)
         samples = sampler.sample().sandboxes
     if is_json:

@@ -10,7 +10,7 @@ from sandboxd.ctl.many import add_sandboxes, for_each
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     add_sandboxes(parser)
 
 

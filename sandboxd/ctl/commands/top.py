@@ -26,12 +26,12 @@ from sandboxd.errors import InvalidRequest
 
 _KEYS = {name[0]: name for name in usage_table.ORDERS}
 _HELP = "q ends, " + " ".join(f"{key}({name[1:]})" for key, name in _KEYS.items())
-# More than a screen has.
+# More rows than a screen has.
 _MOST_ENDED = 200
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--sort", choices=tuple(usage_table.ORDERS), default="cpu", help="largest first"
     )
@@ -42,14 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Show what sandboxes use until q is pressed; c, m, p, i and d choose the order."""
+    """Show the usage of sandboxes until q is pressed; c, m, p, i and d choose the order."""
     can_move = os.environ.get("TERM", "dumb") not in ("", "dumb")
     if not (sys.stdin.isatty() and sys.stdout.isatty() and can_move):
         raise InvalidRequest(
             "cannot show a live table: not a terminal that can show one",
             hint="use sandboxctl stats",
         )
-    # After the checks, since it loads rich.
+    # Imported after the checks, since this import loads rich.
     from sandboxd.ctl.pretty import screen
 
     client = connect(arguments)
@@ -72,9 +72,11 @@ def execute(arguments: argparse.Namespace) -> int:
 def parts(
     samples: Samples, ended: list[JsonObject], order: str, height: int, width: int
 ) -> list[Part]:
-    """The whole of the screen, of at most `height` lines: sandboxes and running executions share
-    it, and those that ended last have what is left. What has no room in `width` is left out, the
-    columns of least worth first."""
+    """Return the screen of at most `height` lines.
+
+    Sandboxes and running executions share the lines; ended executions get the rest. Columns that do
+    not fit into `width` are dropped, the least important first.
+    """
     boxes = [sample.subject for sample in samples.sandboxes]
     names = {box["id"]: box["name"] for box in boxes if box["name"]}
     rows = fit(usage_table.rows(samples.sandboxes, order), width)
@@ -84,7 +86,7 @@ def parts(
     found: list[Part] = [title, ""]
     room = height - 2
     if samples.executions:
-        # With the line between.
+        # With the line between the tables.
         below = len(samples.executions) + 2
         found += _cut(rows, max(height // 2 - 2, room - below))
         room = height - _lines(found) - 1
@@ -103,7 +105,7 @@ def _lines(found: list[Part]) -> int:
 
 
 def _cut(rows: list[tuple[str, ...]], room: int) -> list[Part]:
-    """A table of at most `room` lines, and what is said of the rest."""
+    """Return a table of at most `room` lines, with a note on the omitted rows."""
     if len(rows) <= room:
         return [rows]
     if room < 3:
@@ -112,17 +114,17 @@ def _cut(rows: list[tuple[str, ...]], room: int) -> list[Part]:
 
 
 def _key(seconds: float) -> str:
-    """The key that was pressed within `seconds`, or nothing."""
+    """Return the key pressed within `seconds`, or ""."""
     readable, _, _ = select.select([sys.stdin.fileno()], [], [], seconds)
     if not readable:
         return ""
-    # A terminal that hung up reads as its end.
+    # A terminal that hung up reads as its end: quit.
     return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
 
 
 @contextmanager
 def _single_keys() -> Iterator[None]:
-    """Keys come one by one and unseen."""
+    """Read keys without line buffering and echo."""
     before = termios.tcgetattr(sys.stdin.fileno())
     try:
         tty.setcbreak(sys.stdin.fileno(), termios.TCSADRAIN)

@@ -9,10 +9,10 @@ from sandboxd.ctl.connect import connect
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments: none."""
+    """Add the command's arguments: none."""
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Have the host take work again."""
+    """Have the host accept work again."""
     connect(arguments).set_draining(draining=False)
     return 0

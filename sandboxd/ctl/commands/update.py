@@ -14,7 +14,7 @@ from sandboxd.errors import InvalidRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     limits.add_limits(parser, limits.SAME)
     limits.add_life(parser)
     limits.add_metadata(parser)

@@ -14,7 +14,7 @@ from sandboxd.ctl.show import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--quiet", "-q", action="store_true", help="nothing on stderr but errors")
     add_output_format(parser)
     parser.add_argument("sandbox", metavar="SANDBOX", help="id or name")
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Wait for executions to end; the exit code is theirs, of several the first that is not 0."""
+    """Wait for executions to end; return the first exit code other than 0."""
     client = connect(arguments)
     if arguments.execution is not None:
         wanted = [(arguments.sandbox, arguments.execution)]

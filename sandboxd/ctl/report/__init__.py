@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran in a period, as text or as one HTML page."""
+"""Reports on the executions of a period, as text or as one HTML page."""

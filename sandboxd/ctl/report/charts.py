@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points as shapes: what a page draws, in the units of its view box. No text of a caller's."""
+"""Points as shapes in the units of a page's view box, without text from callers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A place on an axis, with its words."""
+    """A position on an axis, with a label."""
 
     at: float
     text: str
@@ -29,7 +29,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle; `kind`: the name of its colour."""
+    """A rectangle; `kind`: the name of the colour."""
 
     x: float
     y: float
@@ -41,7 +41,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A closed shape and the line on top of it."""
+    """A closed shape and the line along the top."""
 
     shape: str
     line: str
@@ -50,7 +50,7 @@ class Area:
 
 @dataclass(slots=True)
 class Chart:
-    """One plot. unknown_width: how much of its left tells nothing; mark: a line across."""
+    """One plot. unknown_width: width of the part at the left without data."""
 
     title: str
     about: str
@@ -64,7 +64,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time that all plots of a report share."""
+    """The time axis of all plots of a report."""
 
     since: datetime
     until: datetime
@@ -72,17 +72,17 @@ class Span:
     step_seconds: float
 
     def x(self, moment: datetime) -> float:
-        """Where a moment is, inside the frame."""
+        """Return the x coordinate of a time, limited to the frame."""
         share = (moment - self.since) / (self.until - self.since)
         return LEFT + (WIDTH - LEFT - RIGHT) * min(1.0, max(0.0, share))
 
     def steps(self) -> list[datetime]:
-        """The beginning of each point there may be."""
+        """Return the start of each possible point."""
         count = math.ceil((self.until - self.since).total_seconds() / self.step_seconds)
         return [self.since + timedelta(seconds=n * self.step_seconds) for n in range(count)]
 
     def ticks(self) -> list[Tick]:
-        """Round times."""
+        """Return ticks at round times."""
         minutes = (self.until - self.since).total_seconds() / 60
         apart = next((m for m in _TICK_MINUTES if minutes / m <= _MOST_TICKS), _TICK_MINUTES[-1])
         days = apart >= 1440
@@ -103,7 +103,7 @@ def areas(
     *,
     is_binary: bool = False,
 ) -> Chart:
-    """Values that hold from one point to the next; where there is no point it is 0."""
+    """Plot values that hold from one point to the next; a missing point is 0."""
     most = max((v for one in values.values() for v in one.values() if v is not None), default=0.0)
     chart = _frame(span, title, most, write, is_binary=is_binary)
     for kind, one in values.items():
@@ -116,7 +116,7 @@ def areas(
 def stacks(
     span: Span, title: str, counts: Mapping[datetime, Mapping[str, int]], kinds: Iterable[str]
 ) -> Chart:
-    """A pile of counts at each point; kinds: in the order of colours, the rest is `other`."""
+    """Plot stacked counts. kinds: in the order of colours; all further kinds are `other`."""
     named = list(kinds)
     most = max((sum(one.values()) for one in counts.values()), default=0)
     chart = _frame(span, title, most, lambda value: f"{value:g}", is_whole=True)
@@ -140,12 +140,12 @@ def stacks(
 
 
 def by_time(points: list[JsonObject], value: Callable[[JsonObject], Any]) -> dict[datetime, Any]:
-    """What `value` makes of each point."""
+    """Return `value` of each point, by time."""
     return {datetime.fromisoformat(point["at"]): value(point) for point in points}
 
 
 def size(value: float) -> str:
-    """Bytes."""
+    """Format bytes."""
     return format_bytes(int(value))
 
 
@@ -165,7 +165,7 @@ def _frame(
 
 
 def _top(most: float, *, is_binary: bool = False, is_whole: bool = False) -> float:
-    """The next round number: 1, 2 or 5 times a power of ten, or a power of two."""
+    """Return the next round number: 1, 2 or 5 times a power of ten, or a power of two."""
     if is_binary:
         return float(2 ** max(10, math.ceil(math.log2(max(1.0, most)))))
     if most <= 0:
@@ -176,7 +176,7 @@ def _top(most: float, *, is_binary: bool = False, is_whole: bool = False) -> flo
 
 
 def _area(span: Span, values: Mapping[datetime, float | None], top: float, kind: str) -> Area:
-    """Stairs; a point that is there and says nothing leaves a gap."""
+    """Draw a step line; a point whose value is None leaves a gap."""
     step, base = timedelta(seconds=span.step_seconds), _y(0.0, top)
     shape, line = "", ""
     stairs: list[str] = []

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the daemon's answers to what a report says. Bounded: only the largest executions are kept,
-and points are as many as were asked for."""
+"""Reports from the daemon's answers.
+
+Memory is bounded: only the largest executions are kept, and POINTS points.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,7 @@ _GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 
 @dataclass(slots=True)
 class Consumer:
-    """What the executions of one sandbox used, as far as their records are kept; those that still
-    run included."""
+    """Usage of the executions of one sandbox, running ones included, as far as records are kept."""
 
     sandbox_id: str
     name: str | None = None
@@ -34,9 +35,9 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """points, owners: as in GET /v1/history. executions: answers of executions, largest first.
+    """A report. points, owners: as in GET /v1/history. executions: answers, largest first.
 
-    codes: error codes of executions whose records are kept; records: how many these are.
+    codes: error codes of executions with a kept record; records: the number of such executions.
     """
 
     since: datetime
@@ -55,30 +56,30 @@ class Report:
 
     @property
     def ended(self) -> Counter[str]:
-        """Executions that ended, by status."""
+        """Number of ended executions, by status."""
         return _sum(self.owners, "ended")
 
     @property
     def refused(self) -> Counter[str]:
-        """Errors that were answered, by code."""
+        """Number of error answers, by code."""
         return _sum(self.owners, "refused")
 
     def total(self, name: str) -> float | None:
-        """The sum over owners; None where something ran and nothing is known."""
+        """Return the sum over owners; None if every value is unknown."""
         if not self.owners:
             return 0
         told = [owner[name] for owner in self.owners if owner[name] is not None]
         return sum(told) if told else None
 
     def highest(self, name: str) -> float | None:
-        """The most at any point of time; None where something ran and nothing is known."""
+        """Return the maximum over points; None if every value is unknown."""
         if not self.points:
             return 0
         return max((one[name] for one in self.points if one[name] is not None), default=None)
 
 
 def gather(client: Client, since: datetime, until: datetime) -> Report:
-    """The report on the time from `since` until `until`."""
+    """Return the report on the time from `since` until `until`."""
     history = client.history(since.isoformat(), until.isoformat(), POINTS)
     seen = _Seen(since, until)
     for execution in _running(client):
@@ -106,11 +107,11 @@ def gather(client: Client, since: datetime, until: datetime) -> Report:
 
 
 def _running(client: Client) -> Iterator[JsonObject]:
-    """What runs, with what it has used so far."""
+    """Iterate over running executions, with the usage so far."""
     used: dict[str, JsonObject] = {}
     for execution in client.list_executions(status=",".join(RUNNING)):
         place, identity = execution["sandbox_id"], execution["id"]
-        # Gone since it was listed, it is among those that ended.
+        # An execution that ended after the listing is counted among the ended ones.
         with suppress(NotFound):
             if place not in used:
                 used[place] = client.metrics(place, by_execution=True)["by_execution"]
@@ -129,13 +130,13 @@ def _name(client: Client, sandbox_id: str) -> str | None:
     try:
         name: str | None = client.get_sandbox(sandbox_id)["name"]
     except NotFound:
-        # Its record has gone before those of its executions.
+        # The sandbox's record was removed before the records of its executions.
         return None
     return name
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """A report as JSON has it."""
+    """Return a report as a JSON object."""
     found = {name.name: getattr(report, name.name) for name in fields(report)}
     sandboxes = [asdict(one) for one in report.sandboxes]
     more = {"ended": dict(report.ended), "refused": dict(report.refused), "sandboxes": sandboxes}
@@ -146,7 +147,7 @@ def plain(report: Report) -> dict[str, Any]:
 
 
 class _Largest:
-    """The TOP largest of many, without keeping the others."""
+    """The TOP largest of a sequence, in bounded memory."""
 
     def __init__(self, size: Callable[[JsonObject], float | None]) -> None:
         self._size = size
@@ -170,7 +171,7 @@ class _Largest:
 
 @dataclass(slots=True)
 class _Seen:
-    """Executions of a time, added up one by one."""
+    """Sums over the executions of a period."""
 
     since: datetime
     until: datetime
@@ -182,7 +183,7 @@ class _Seen:
     running: int = 0
 
     def add(self, execution: JsonObject) -> None:
-        """One that ended, at any time."""
+        """Add an ended execution, if the end is within the period."""
         ended = execution["finished_at"]
         if ended is None or not self.since <= _time(ended) < self.until:
             return
@@ -192,7 +193,7 @@ class _Seen:
         self._count(execution)
 
     def add_running(self, execution: JsonObject) -> None:
-        """One that runs; what it has used, it may have used before this time as well."""
+        """Add a running execution; the usage may include time before the period."""
         if _time(execution["created_at"]) < self.until:
             self.running += 1
             self._count(execution)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as one HTML page, with its plots in it: it asks for nothing else, by network or not.
+"""A report as one HTML page with inline plots, which loads no other resource.
 
-Names and command lines in it come from callers and programs: jinja2 escapes every value, and the
-page forbids itself scripts and loads (Content-Security-Policy).
+Names and command lines come from callers and programs: jinja2 escapes every value, and the page's
+Content-Security-Policy forbids scripts and loads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandboxd.ctl.show import command_line, duration, printable
 from sandboxd.ctl.verdict import verdict
 from sandboxd.errors import ConfigError
 
-# In the order of their piles, each with a colour of its own in the style sheet.
+# In stacking order; the style sheet has a colour for each.
 STATUSES = (
     "EXITED", "SIGNALED", "OOM_KILLED", "TIMED_OUT", "CPU_TIME_EXCEEDED", "OUTPUT_LIMIT",
     "DISK_QUOTA_EXCEEDED", "KILLED", "FAILED", "LOST",
@@ -34,7 +34,7 @@ _FINEST = timedelta(minutes=1)
 
 
 def render(report: Report) -> str:
-    """The whole page. Raises ConfigError where jinja2 is not installed."""
+    """Return the whole page. Raises ConfigError if jinja2 is not installed."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError as exc:

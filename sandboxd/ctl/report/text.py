@@ -17,7 +17,7 @@ _BAR_CELLS = 24
 
 
 def parts(report: Report) -> list[Part]:
-    """All of it."""
+    """Return all lines and tables of a report."""
     ended, refused = report.ended, report.refused
     lines: list[Part] = [
         f"{report.since:%Y-%m-%d %H:%M:%S} to {report.until:%Y-%m-%d %H:%M:%S} UTC"
@@ -52,7 +52,7 @@ def parts(report: Report) -> list[Part]:
             for one in report.owners[:TOP]
         ]  # fmt: skip
         lines += ["", [("OWNER", "ENDED", "CPU", "MEMORY", "REFUSED"), *rows]]
-    # By these names a narrow terminal keeps what a table is sorted by.
+    # On a narrow terminal these names keep the column of the sort key.
     lines += _executions(("EXECUTION BY CPU", "CPU", "PEAK"), report.by_cpu)
     lines += _executions(("EXECUTION BY MEMORY", "CPU TIME", "MEMORY PEAK"), report.by_memory)
     if ended.total() > report.records:
