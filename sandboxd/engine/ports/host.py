@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host: its time and its uids."""
+"""The ports for the host's time and uids."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time."""
+    """The host's clocks."""
 
     def now(self) -> datetime:
-        """The wall clock, UTC."""
+        """Return the wall clock's time, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow, the same for every process of this boot."""
+        """Return monotonic seconds, equal for every process of this boot."""
         ...
 
 
@@ -24,21 +24,21 @@ class Uids(Protocol):
     """Host uids for sandboxes."""
 
     async def take(self, sandbox_id: str) -> int:
-        """A uid that nobody else has. Raises CapacityExceeded."""
+        """Return a uid that no sandbox or process has. Raises CapacityExceeded."""
         ...
 
     async def give_back(self, uid: int) -> bool:
-        """Free it once no process has it; False when one still does."""
+        """Free a uid without processes; return False while a process still has the uid."""
         ...
 
     async def busy(self, uids: Collection[int]) -> Collection[int]:
-        """Those of these uids that a process has; none where sandboxes have no uid of their own."""
+        """Return the uids with processes; empty where sandboxes share the daemon's uid."""
         ...
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
-        """Hold again a uid taken by an earlier daemon."""
+        """Hold a uid again that an earlier daemon took."""
         ...
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """Free what an earlier daemon took for sandboxes that are not among these."""
+        """Free the uids that an earlier daemon took for sandboxes outside `sandbox_ids`."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What starts an execution, and what is held of it while it runs."""
+"""The ports to start an execution and to control a running execution."""
 
 from __future__ import annotations
 
@@ -13,101 +13,103 @@ from sandboxd.core.outcome import Facts
 
 
 class Input(Protocol):
-    """Where a running command's standard input can be written to."""
+    """The writable end of a running command's standard input."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is a terminal, which has no end of input but a character for it."""
+        """Whether the input is a terminal, which has an end character instead of an end of file."""
         ...
 
     def end_character(self) -> bytes:
-        """That character."""
+        """Return the terminal's end character."""
         ...
 
     async def write(self, data: memoryview) -> int:
-        """Write something of `data`, once there is room; returns how much. Raises StdinClosed."""
+        """Write a part of `data` once there is room; return the bytes written.
+
+        Raises StdinClosed.
+        """
         ...
 
 
 class Shim(Protocol):
-    """A running shim: one execution's trusted parent."""
+    """A running shim: an execution's trusted parent."""
 
     @property
     def pid(self) -> int:
-        """Its pid in the host's namespace."""
+        """The shim's pid in the host's pid namespace."""
         ...
 
     @property
     def evidence_directory(self) -> str:
-        """Where a supervisor may tell it what it did; gone with it."""
+        """Directory in which a supervisor reports its kills to the shim; gone with the shim."""
         ...
 
     @property
     def pidfd(self) -> int:
-        """A pidfd of it; readable once it ended."""
+        """A pidfd of the shim; readable after the shim's end."""
         ...
 
     async def go(self) -> datetime:
-        """Start the command; after its exec returns when that was. Raises ExecutionNotStarted."""
+        """Start the command; return the time of the exec. Raises ExecutionNotStarted."""
         ...
 
     async def started(self) -> datetime | None:
-        """When the command of a shim that was found running was started; None if it was not."""
+        """Return the command's start time for an adopted shim; None if not started."""
         ...
 
     async def abort(self) -> None:
-        """Give up before `go`; returns when the shim is gone."""
+        """End a shim before `go`; return once the shim is gone."""
         ...
 
     async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
-        """End the command; the end itself is told by `ended`."""
+        """Kill the command; `ended` reports the end."""
         ...
 
     async def signal(self, number: int, *, group: bool) -> None:
-        """Send a signal to the main process, or to its whole group."""
+        """Send a signal to the main process, or to the main process's group."""
         ...
 
     def destroy(self) -> None:
-        """SIGKILL a shim that does not answer, and its pid namespace with it."""
+        """SIGKILL an unresponsive shim, and with the shim the pid namespace."""
         ...
 
     async def freeze(self) -> None:
-        """Stop every process of the execution; its clock stands still."""
+        """Stop every process of the execution, and the execution's clock."""
         ...
 
     async def thaw(self) -> None:
-        """Let it go on."""
+        """Continue the execution's processes and clock."""
         ...
 
     async def input(self) -> Input | None:
-        """Where its standard input can be written to; None where it is not open (any more).
-
-        Raises ExecutionFinished.
-        """
+        """Return the writable end of standard input; None if closed. Raises ExecutionFinished."""
         ...
 
     async def close_input(self) -> None:
-        """Let the command see the end of its input."""
+        """Give the command the end of input."""
         ...
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Change the size of its terminal."""
+        """Change the size of the execution's terminal, in characters."""
         ...
 
     async def ended(self) -> Facts | None:
-        """Wait for the end: the record, or None when the shim died without one."""
+        """Wait for the end; return the record, or None if the shim died without a record."""
         ...
 
     async def gone(self, *, timeout_seconds: float) -> bool:
-        """Wait until the shim's process, and so its pid namespace, is gone."""
+        """Wait until the shim's process and pid namespace are gone; False after the timeout."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Everything a shim must know. identity_files: path inside -> file to be seen there.
-    terminals: how many may be open in its devpts. spool_floor_bytes: what large output leaves free
-    on the file system.
+    """The parameters of a shim.
+
+    identity_files: path inside the sandbox -> file. terminals: maximum of open terminals in the
+    execution's devpts. spool_floor_bytes: free space on the file system that large output must
+    leave.
     """
 
     sandbox: Sandbox
@@ -124,22 +126,22 @@ class LaunchRequest:
 
 
 class Launcher(Protocol):
-    """Starts shims, and finds those that an earlier daemon started."""
+    """Starts shims and finds the shims of an earlier daemon."""
 
     async def launch(self, request: LaunchRequest) -> Shim:
-        """A held shim that reported "ready"."""
+        """Return a held shim that reported "ready"."""
         ...
 
     async def attach(
         self, sandbox_id: str, execution_id: str, record_directory: str
     ) -> Shim | None:
-        """The live shim of an execution of an earlier daemon; None when there is none."""
+        """Return the live shim of an earlier daemon's execution; None if gone."""
         ...
 
     def read_record(self, record_directory: str) -> Facts | None:
-        """The record of an execution whose shim is gone; None when it left none."""
+        """Return the record of an execution whose shim is gone; None if absent."""
         ...
 
     async def upkeep(self) -> None:
-        """See that shims can be started, before somebody asks for one; called every second."""
+        """Keep the launcher ready before the next request; called every second."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds limits and isolation."""
+"""The ports for limits and isolation."""
 
 from __future__ import annotations
 
@@ -19,54 +19,59 @@ from sandboxd.engine.ports.launch import Shim
 
 
 class Scheme(Protocol):
-    """A whole way to hold sandboxes."""
+    """A complete mechanism for limits."""
 
     @property
     def name(self) -> SchemeName:
-        """Which one."""
+        """The scheme's name."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why this one was chosen, for people."""
+        """Why this scheme was chosen, in words."""
         ...
 
     @property
     def holds_all_tasks(self) -> bool:
-        """Whether nothing has to be promised before for all sandboxes together to have no more
-        processes and threads than they may."""
+        """Whether the kernel limits the sum of all sandboxes' processes and threads.
+
+        Then the sum needs no admission check.
+        """
         ...
 
     def sandbox_unit(self, sandbox_id: str) -> str | None:
-        """Name of the sandbox's slice; None where there are no units."""
+        """Return the name of the sandbox's slice; None without units."""
         ...
 
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
-        """Name of the execution's scope; None where there are no units."""
+        """Return the name of the execution's scope; None without units."""
         ...
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
-        """Who holds each limit of a sandbox and its executions, and how."""
+        """Return the enforcement of each limit of a sandbox and the sandbox's executions."""
         ...
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
-        """resource-module name -> (soft, hard) for the command itself."""
+        """Return the command's own rlimits: name in the resource module -> (soft, hard)."""
         ...
 
     def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
-        """What a command's environment should say of its limits; a caller's own goes before."""
+        """Return variables that tell a command its limits; the caller's variables win."""
         ...
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
-        """Make the place, limits in force; on an error nothing is left."""
+        """Make a sandbox's place with the limits in force; on an error no trace is left."""
         ...
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
-        """Put a held shim under the execution's limits; on an error it is under none."""
+        """Put a held shim under the execution's limits; on an error no limit applies."""
         ...
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
-        """Remove what an execution whose shim is gone left; fine where it was never placed."""
+        """Remove the remains of an execution whose shim is gone.
+
+        A never placed execution is no error.
+        """
         ...
 
     async def change_limits(
@@ -75,82 +80,84 @@ class Scheme(Protocol):
         limits: Limits,
         executions: Collection[tuple[Execution, Limits]],
     ) -> None:
-        """Put new limits on a sandbox and its running executions, and read them back."""
+        """Set new limits of a sandbox and the running executions, and read the limits back."""
         ...
 
     async def suspend_sandbox(self, sandbox: Sandbox) -> None:
-        """Its shims are about to stop everything in it: nobody else may let anything go on."""
+        """Prepare a suspend: the shims freeze all processes, and no process may be thawed."""
         ...
 
     async def resume_sandbox(self, sandbox: Sandbox) -> None:
-        """Its shims let everything in it go on."""
+        """End a suspend: the shims thaw all processes."""
         ...
 
     async def upkeep(self) -> None:
-        """Look after what holds the limits; called about once a second."""
+        """Maintain the mechanism; called about once a second."""
         ...
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
-        """Bytes the sandbox uses now; None where this host cannot know."""
+        """Return the sandbox's present memory use in bytes; None if this host cannot know."""
         ...
 
     async def usage(self, sandbox: Sandbox) -> SandboxUsage:
-        """What the sandbox uses and has used."""
+        """Return the sandbox's usage, present and total."""
         ...
 
     async def execution_usages(
         self, sandbox: Sandbox, executions: Collection[Execution]
     ) -> Mapping[str, SandboxUsage]:
-        """What each of its running executions uses and has used: id -> usage, as far as known."""
+        """Return the usage of running executions as far as known: id -> usage."""
         ...
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
-        """SIGKILL everything in the sandbox, shims included."""
+        """SIGKILL every process in the sandbox, shims included."""
         ...
 
     async def release_sandbox(self, sandbox: Sandbox) -> None:
-        """Remove the empty place; returns when it is gone."""
+        """Remove the empty place; return once gone."""
         ...
 
     async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
-        """Whether the place of an earlier daemon is still there. What it holds of executions other
-        than these counts no longer."""
+        """Return whether an earlier daemon's place still exists.
+
+        The place's state of executions outside `execution_ids` is dropped.
+        """
         ...
 
     async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
-        """Ids of those of these sandboxes whose place somebody else took away."""
+        """Return the ids of sandboxes whose place was removed from outside."""
         ...
 
     async def sweep(self, sandbox: Sandbox) -> None:
-        """SIGKILL what runs in a sandbox in which no execution does; none may start unnoticed."""
+        """SIGKILL all processes of a sandbox, unless an execution was placed meanwhile."""
         ...
 
     async def clear_strays(self) -> Iterable[str]:
-        """Remove this instance's places that belong to nobody, once a second call finds them
-        again; what was removed."""
+        """Remove this instance's places without an owner, found by two calls; return the names."""
         ...
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
-        """Remove this instance's places that belong to none of the sandboxes; their units."""
+        """Remove this instance's places of sandboxes outside `sandbox_ids`; return the units."""
         ...
 
 
 class Roots(Protocol):
-    """What a sandbox has of its own beside its directories: network, root, ipc."""
+    """A sandbox's own network, root and ipc namespace."""
 
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
     ) -> tuple[Bind, ...]:
-        """Make what its isolation and network ask for, unless it is there; files: path inside ->
-        file. The answer: its binds, with what became of their owners. Raises InvalidRequest for an
-        image that cannot be used; on an error nothing is left.
+        """Make the namespaces and the root of a sandbox, unless present; return the binds.
+
+        The binds carry the ownership found. files: path inside -> file. Raises InvalidRequest for
+        an unusable image; on an error no trace is left.
         """
         ...
 
     async def remove(self, sandbox: Sandbox) -> None:
-        """Let go of it; fine where there is none."""
+        """Remove a sandbox's namespaces and root; absent ones are no error."""
         ...
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """What an earlier daemon made for sandboxes that are not among these."""
+        """Remove the remains of sandboxes outside `sandbox_ids`."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives the daemon: records, history, keys."""
+"""The ports for data that outlives the daemon: records, history, keys."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Store(Protocol):
     """Records of sandboxes and executions on disk."""
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
-        """Write whole or not at all. Raises HostDiskFull, HostStorageFailed."""
+        """Save a record atomically. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def save_execution(self, execution: Execution) -> None:
-        """Write whole or not at all. Raises HostDiskFull, HostStorageFailed."""
+        """Save a record atomically. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def save_draining(self, draining: bool) -> None:
-        """Whether the host takes no new work. Raises HostDiskFull, HostStorageFailed."""
+        """Save whether the host is drained. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def load_draining(self) -> bool:
-        """What was saved last."""
+        """Return the saved value."""
         ...
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
-        """Everything that is there; unreadable records are reported and set aside."""
+        """Return all records; unreadable records are logged and set aside."""
         ...
 
 
@@ -38,20 +38,20 @@ class HistoryStore(Protocol):
     """The history on disk."""
 
     async def load(self) -> SavedHistory | None:
-        """What was saved; None where that is nothing or cannot be read, which is reported."""
+        """Return the saved history; None if absent or unreadable (logged)."""
         ...
 
     async def save(self, past: SavedHistory) -> None:
-        """Add its intervals, all of them or none; the oldest above the bound go. Raises
-        HostDiskFull."""
+        """Add the intervals atomically; drop the oldest above the bound. Raises HostDiskFull."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KeptKey:
-    """An Idempotency-Key of one caller. status: of the first answer, None while there is none.
+    """A caller's Idempotency-Key.
 
-    at: when it came, then when it was answered, in seconds of the wall clock.
+    status: status of the first answer; None while pending. at: time of the request, then of the
+    answer, in seconds of the wall clock.
     """
 
     uid: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of sandboxes and executions."""
+"""The port for the directories of sandboxes and executions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandboxd.engine.ports.files import SandboxFiles
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes of a file system: free ones, and those that are to be left for new sandboxes."""
+    """Bytes of a file system: free space, and the floor to leave free for new sandboxes."""
 
     free_bytes: int
     floor_bytes: int
@@ -23,9 +23,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """Bytes on disk of a sandbox's files, and the seconds of processor time that this took.
+    """Bytes on disk of a sandbox's files, and the processor time of the count in seconds.
 
-    obstacle: why not all could be counted, in words; then `used_bytes` are the least.
+    obstacle: why the count is incomplete, in words; then used_bytes is a lower bound.
     """
 
     used_bytes: int
@@ -37,67 +37,66 @@ class Workspaces(Protocol):
     """Directories on disk."""
 
     async def create(self, sandbox: Sandbox) -> None:
-        """Home and tmp of a sandbox, owned by its uid. Raises HostDiskFull, HostStorageFailed."""
+        """Make home and tmp, owned by the sandbox's uid. Raises HostDiskFull, HostStorageFailed."""
         ...
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
-        """The record directory of an execution."""
+        """Make the record directory of an execution."""
         ...
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
-        """Record and output of an execution."""
+        """Remove record and output of an execution."""
         ...
 
     async def execution_ids(self, sandbox_id: str) -> Collection[str]:
-        """Those that have a directory, records that can be read or not."""
+        """Return the ids of executions with a directory, readable record or not."""
         ...
 
     async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
-        """As `remove_execution`, but a record that was set aside stays with all there is."""
+        """As `remove_execution`, but keep the directory of a record set aside."""
         ...
 
     async def remove_contents(self, sandbox: Sandbox) -> None:
-        """Home and tmp, whatever is in them; records stay."""
+        """Remove home and tmp with all contents; records stay."""
         ...
 
     async def remove(self, sandbox_id: str) -> None:
-        """Everything of a sandbox."""
+        """Remove all files of a sandbox."""
         ...
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """Everything of sandboxes that were half made or half removed."""
+        """Remove all files of sandboxes outside `sandbox_ids`: half made or half removed."""
         ...
 
     def holds_disk(self, sandbox_id: str) -> bool:
-        """Whether the kernel holds its disk limit; else it has to be found and ended when over."""
+        """Return whether the kernel enforces the disk limit; else the engine counts and ends."""
         ...
 
     def has_own_disk(self, sandbox_id: str) -> bool:
-        """Whether its files are on a file system of its own, which is full when its limit is
-        reached."""
+        """Return whether the files are on the sandbox's own file system, full at the limit."""
         ...
 
     def disk_enforcement(self) -> Enforcement:
-        """Who holds disk limits of new sandboxes here, and how."""
+        """Return the enforcement of new sandboxes' disk limits."""
         ...
 
     async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Have the kernel hold the sandbox to so many bytes, where it can. `create` did so.
+        """Set the kernel's disk limit in bytes, where possible; `create` sets the first.
 
-        Raises LimitBelowUsage where what it has cannot be made less than is in use.
+        Raises LimitBelowUsage where the disk cannot shrink below the use.
         """
         ...
 
     async def lift_disk_limit(self, uid: int) -> None:
-        """Free a uid of it, once the sandbox's files are gone and before it is given back."""
+        """Remove the disk limit of a uid, after the removal of files and before `give_back`."""
         ...
 
     async def disk_used(self, sandbox: Sandbox) -> DiskUse:
-        """What a sandbox's files take on disk. Raises OSError."""
+        """Return the disk use of a sandbox's files. Raises OSError."""
         ...
 
     async def disk_growth(self) -> int:
-        """Bytes by which the whole file system has grown so far; what shrank it is left out."""
+        """Return the total growth of the whole file system in bytes, without shrinkage."""
         ...
 
     def files(
@@ -108,57 +107,60 @@ class Workspaces(Protocol):
         caller_uid: int,
         private_tmp: bool,
     ) -> SandboxFiles:
-        """Its files, for the API. take: asked before so many bytes are written. caller_uid: in
-        whose turn. private_tmp: whether what its programs call /tmp is the sandbox's own."""
+        """Return a sandbox's files for the API.
+
+        take: called with the number of bytes before each write. caller_uid: the owner of the turn.
+        private_tmp: whether the programs' /tmp is the sandbox's own.
+        """
         ...
 
     def home(self, sandbox_id: str) -> str:
-        """Path of the home."""
+        """Return the path of the home."""
         ...
 
     def tmp(self, sandbox_id: str) -> str:
-        """Path of the directory seen as /tmp."""
+        """Return the path of the directory seen as /tmp."""
         ...
 
     def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
-        """/etc/passwd and /etc/group with the sandbox's uid in them: path inside -> file."""
+        """Return /etc/passwd and /etc/group with the sandbox's uid: path inside -> file."""
         ...
 
     async def follow_host(self, sandbox: Sandbox) -> None:
-        """Have them say what the host's say by now, where it has the host's network."""
+        """Update the identity files from the host, for a sandbox with the host's network."""
         ...
 
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
-        """Path of an execution's record directory."""
+        """Return the path of an execution's record directory."""
         ...
 
     def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
-        """Bytes of a spool so far; 0 where there is none."""
+        """Return the present bytes of a spool; 0 if absent."""
         ...
 
     @property
     def floor_bytes(self) -> int:
-        """What is to be left free there for new sandboxes."""
+        """Free space to leave for new sandboxes."""
         ...
 
     async def room(self) -> Room:
-        """What is free where output is kept."""
+        """Return the free space of the file system with the output."""
         ...
 
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
-        """Bytes of a spool."""
+        """Return bytes of a spool."""
         ...
 
     async def output_times(
         self, sandbox_id: str, execution_id: str, stream: str
     ) -> OutputTimes | None:
-        """When what is in a spool came; None where nobody knows."""
+        """Return the times of a spool's output; None if unknown."""
         ...
 
     def watch_output(
         self, sandbox_id: str, execution_id: str, ring: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """While entered, `ring` is called after each write to one of its spools."""
+        """While entered, call `ring` after each write to a spool of the execution."""
         ...
