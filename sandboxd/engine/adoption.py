@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At start: takes over what an earlier daemon of this instance left, and clears the rest."""
+"""Adopts the sandboxes and executions of an earlier daemon at start; removes remains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GONE_SECONDS = 10.0
 
 
 class Adoption:
-    """Reads all records once."""
+    """Reads all records once and restores the live objects."""
 
     def __init__(self, context: Context, sandboxes: Sandboxes, executions: Executions) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class Adoption:
         self._executions = executions
 
     async def run(self) -> None:
-        """Adopt every recorded sandbox, then remove what this instance left without a record."""
+        """Adopt every recorded sandbox, then remove this instance's resources without a record."""
         context = self._context
         known, stored = [], []
         for sandbox, executions in await context.store.load():
@@ -66,8 +66,10 @@ class Adoption:
             _log.warning("Removed %s, which no record knows", unit)
 
     async def _end_unknown(self, sandbox_id: str, known: Collection[str]) -> None:
-        """An execution without a record that can be read is nobody's: nothing could follow or end
-        it. One whose removal was cut short has no command any more."""
+        """End executions whose record is missing or unreadable, since no caller could follow them.
+
+        An execution whose removal was cut short has no running command.
+        """
         context = self._context
         for execution_id in await context.workspaces.execution_ids(sandbox_id):
             if execution_id in known:
@@ -81,8 +83,10 @@ class Adoption:
             await context.workspaces.discard_execution(sandbox_id, execution_id)
 
     async def _has_disk(self, sandbox: Sandbox) -> bool:
-        """Whether its disk limit holds: user quota may have been switched on meanwhile, and an
-        image of its own may have to be mounted anew."""
+        """Set the sandbox's disk limit again; return whether the limit holds.
+
+        User quota may have been switched on meanwhile, and a disk image may need a new mount.
+        """
         try:
             await self._context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
         except SandboxdError as exc:
@@ -91,7 +95,7 @@ class Adoption:
         return True
 
     async def _has_root(self, sandbox: Sandbox) -> bool:
-        """Whether what it has of its own is there, or could be made anew."""
+        """Return whether the sandbox's root and network exist or could be made anew."""
         try:
             await self._sandboxes.build_root(sandbox)
         except SandboxdError as exc:
@@ -105,7 +109,7 @@ class Adoption:
             live.executions[execution.id] = _ended(execution)
             return
         directory = context.workspaces.record_directory(live.sandbox.id, execution.id)
-        # A release that the earlier daemon began has ordered its end.
+        # A release that the earlier daemon began has ordered the end already.
         running = LiveExecution(execution, kill_code=live.sandbox.release_code)
         shim = await context.launcher.attach(live.sandbox.id, execution.id, directory)
         if execution.outcome.status is ExecutionStatus.PENDING:
@@ -113,7 +117,7 @@ class Adoption:
             if started_at is None:
                 await self._take_back(live, execution, shim)
                 return
-            # It had been told to go, only nobody had been told so.
+            # The shim had the order to start; only the record and the callers did not know.
             execution.started_at = started_at
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self._executions.keep(execution)
@@ -128,7 +132,7 @@ class Adoption:
         running.collected.set()
 
     async def _started_at(self, shim: Shim | None, directory: str) -> datetime | None:
-        """When the command of a start that was cut short was started; None if it was not."""
+        """Return the start time of the command of an interrupted start; None if not started."""
         started_at = None if shim is None else await shim.started()
         facts = self._context.launcher.read_record(directory)
         if started_at is None and facts is not None:
@@ -136,7 +140,7 @@ class Adoption:
         return started_at
 
     async def _take_back(self, live: LiveSandbox, execution: Execution, shim: Shim | None) -> None:
-        """Undo a start in the middle of which the earlier daemon ended: nobody was told of it."""
+        """Undo a start that the end of the earlier daemon interrupted, unknown to any caller."""
         context = self._context
         if shim is not None:
             shim.destroy()
@@ -146,14 +150,15 @@ class Adoption:
         _log.warning("Took back execution %s, which had not been started", execution.id)
 
     async def _collect(self, live: LiveSandbox, execution: Execution) -> None:
-        """What stays is found by the reconcile: one place must not keep the daemon from serving."""
+        """Remove an execution's cgroup; errors are left to the reconcile, so that the start goes
+        on."""
         try:
             await self._context.scheme.collect(live.sandbox, execution)
         except SandboxdError as exc:
             _log.error("Cannot clear up after execution %s: %s", execution.id, exc)
 
     async def _suspend_again(self, live: LiveSandbox) -> None:
-        """The earlier daemon may have ended before it had stopped everything."""
+        """Freeze all executions again: the earlier daemon may have ended during the suspend."""
         if live.sandbox.state is not SandboxState.SUSPENDED:
             return
         live.suspended_monotonic = self._context.clock.monotonic()
@@ -165,7 +170,7 @@ class Adoption:
                     _log.error("Cannot suspend execution %s: %s", running.execution.id, exc)
 
     def _settle(self, live: LiveSandbox, sandbox: Sandbox, *, there: bool) -> None:
-        """A sandbox goes on where its place is still there, and what it was made for."""
+        """Keep a sandbox with a place; release a sandbox without a place or without a purpose."""
         without_use = sandbox.is_one_shot and not live.executions
         if sandbox.state is SandboxState.RELEASING or not there or without_use:
             if not there:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many audit lines each owner may cause: who makes thousands must not push out the others'.
+"""Limits the audit lines per owner, so that a busy owner cannot push out lines of the rest.
 
-journald counts a service's lines of all callers together, and beyond RateLimitBurst= drops whatever
-comes next (journald.conf(5)).
+journald counts the lines of a service for all callers together, and drops lines beyond
+RateLimitBurst= (journald.conf(5)).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_LINES = 2000
 
 
 class Told(enum.Enum):
-    """Whether a line is written: yes, no, or as the last one before there are none."""
+    """Whether to write a line: yes, no, or yes as the last line of the window."""
 
     YES = enum.auto()
     LAST = enum.auto()
@@ -31,14 +31,14 @@ class _Window:
 
 
 class Allowance:
-    """Counts lines of each owner in windows of 30 seconds."""
+    """Counts the lines of each owner in windows of WINDOW_SECONDS."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._windows: dict[int, _Window] = {}
 
     def take(self, owner_uid: int) -> Told:
-        """Count one more line of an owner's."""
+        """Count a line of an owner; return whether to write the line."""
         now = self._clock.monotonic()
         window = self._windows.get(owner_uid)
         if window is None or window.ends <= now:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files written before a run and read after it, in the run's own request."""
+"""Files written before a run and read after the run, within the run's request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandboxd.core.entries import EntryKind, NewFile, ReadFile
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.errors import RequestTooLarge, SandboxdError, SandboxReleased
 
-# All files of one answer together, which is in memory whole.
+# Sum over all files of an answer, which is held in memory.
 MAX_READ_BYTES = 4 << 20
 _PIECE_BYTES = 256 << 10
 
@@ -20,7 +20,7 @@ Use = Callable[[], AbstractAsyncContextManager[SandboxFiles]]
 
 
 async def write(use: Use, new: tuple[NewFile, ...]) -> None:
-    """Write all files. Raises what writing one raises; those before it are there."""
+    """Write all files. Raises the errors of a file write; files before the error stay."""
     async with use() as files:
         for file in new:
             writer = await files.open_writer(file.path, mode=file.mode, parents=True)
@@ -32,10 +32,10 @@ async def write(use: Use, new: tuple[NewFile, ...]) -> None:
 
 
 class Reading:
-    """Files that a run's request reads back before the run's sandbox is released.
+    """Files that a run's request reads before the release of the run's sandbox.
 
-    The request is told how large they are, and they are read once it says that it has room for so
-    much. For a request that left, as its context manager's end tells, none is read.
+    `size_bytes` tells the request the sum of sizes; the read starts when the request calls `files`,
+    after making room. Leaving the context without `files` cancels the read.
     """
 
     def __init__(self, paths: tuple[bytes, ...]) -> None:
@@ -58,11 +58,11 @@ class Reading:
         self._want(is_wanted=False)
 
     async def size_bytes(self) -> int:
-        """How large all files are, at most; once the run has ended."""
+        """Return the upper bound of the sum of sizes, after the end of the run."""
         return await asyncio.shield(self._size)
 
     async def files(self) -> tuple[ReadFile, ...]:
-        """Each file, or the error that reading it is; read from now on."""
+        """Read the files now; return each file, or the error of the read."""
         self._want(is_wanted=True)
         return await asyncio.shield(self._found)
 
@@ -73,7 +73,7 @@ class Reading:
     # -- the engine's
 
     async def read(self, use: Use) -> None:
-        """Read the files of a run that has ended, as soon as there is room for them."""
+        """Read the files of an ended run, once the request has room."""
         try:
             sizes = await _sizes(use, self.paths)
             self._size.set_result(sum(sizes))
@@ -83,7 +83,7 @@ class Reading:
             self.give_up()
 
     def give_up(self) -> None:
-        """No file is read any more: the run's sandbox is gone, as after a restart of the daemon."""
+        """End without a read: the run's sandbox is gone, as after a restart of the daemon."""
         if not self._size.done():
             self._size.set_result(0)
         if not self._found.done():
@@ -93,7 +93,7 @@ class Reading:
 
 
 async def _sizes(use: Use, paths: tuple[bytes, ...]) -> list[int]:
-    """What reading each file may come to, as of now; 0 where it will fail."""
+    """Return the present size of each file in bytes; 0 where the read will fail."""
     found: list[int] = []
     left = MAX_READ_BYTES
     try:
@@ -102,7 +102,7 @@ async def _sizes(use: Use, paths: tuple[bytes, ...]) -> list[int]:
                 found.append(await _size(files, path, left))
                 left -= found[-1]
     except SandboxdError:
-        # Told of each file when it is read.
+        # The read reports the error for each file.
         found += [0] * (len(paths) - len(found))
     return found
 
@@ -141,7 +141,7 @@ async def _read_one(files: SandboxFiles, path: bytes, size: int) -> ReadFile:
                     details={"maximum_bytes": MAX_READ_BYTES},
                 )
             data = bytearray()
-            # No more than was told: another program of the caller's may write to the file.
+            # Never above the announced size: a program may write to the file meanwhile.
             while piece := await reader.read(len(data), min(_PIECE_BYTES, size - len(data))):
                 data += piece
                 if len(data) == size:

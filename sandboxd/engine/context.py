@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every part of the engine works with."""
+"""The shared objects of all parts of the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was configured and what the host was found to give."""
+    """The configuration, and the features found on the host."""
 
     version: str
     instance_id: str
@@ -47,7 +47,7 @@ class Settings:
 
 
 class Tasks:
-    """The one owner of background tasks. A task that breaks is logged, the others go on."""
+    """The owner of all background tasks. A failed task is logged; the rest goes on."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -65,12 +65,12 @@ class Tasks:
         task = self._group.create_task(_guarded(work, name), name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        # One that is cancelled before its first step was never awaited.
+        # A task cancelled before the first step never awaits `work`.
         task.add_done_callback(lambda _: work.close())
         return task
 
     def cancel_all(self) -> None:
-        """End what still waits: what runs outside this process goes on."""
+        """Cancel all tasks; processes outside the daemon go on."""
         for task in self._running:
             task.cancel()
 
@@ -100,6 +100,6 @@ class Context:
     lifecycle: Lifecycle
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
-        """Who holds each limit of a sandbox and its executions, and how."""
+        """Return the enforcement of each limit of a sandbox and the sandbox's executions."""
         held = dict(self.scheme.enforcement(limits))
         return {**held, "disk_bytes": self.workspaces.disk_enforcement()}

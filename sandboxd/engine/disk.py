@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds disk limits where the kernel does not: counts what may have grown past its limit.
+"""Enforces disk limits without kernel quota, by counting sandboxes that may be over the limit.
 
-A sandbox cannot have passed its limit before the file system as a whole has grown by what the
-sandbox had left at its last count: until then nothing is counted (but for a look now and then,
-since what others delete hides growth). Over it the running executions end. Those that start while
-it is over may go on, so that they can delete, as long as it does not grow. What cannot be counted
-(too deep, too many names or descriptors) ends nothing while the file system as a whole has grown by
-no more than what was left.
+A sandbox cannot have passed the limit before the whole file system has grown by the room left at
+the last count. Until then no count is needed, except a periodic check, since deletions elsewhere
+hide growth. Over the limit the running executions end. Executions that start over the limit may go
+on, in order to delete files, until the use grows. An incomplete count (too deep, too many names or
+descriptors) ends no execution while the file system has grown by no more than the room left.
 
-Each sandbox is counted and judged by itself: it rests in proportion to what its own counts take,
-and none waits for another one's to end (the workspace counts in turns).
+Each sandbox is counted and judged separately: rests are proportional to the time of the sandbox's
+own counts, and no sandbox waits for another's count or end (the workspace counts in turns).
 """
 
 from __future__ import annotations
@@ -27,30 +26,30 @@ from sandboxd.errors import DiskQuotaExceeded, DiskUncountable, SandboxdError
 
 _log = logging.getLogger(__name__)
 DISK_PERIOD_SECONDS = 0.25
-# A sandbox's counts have at most 2 % of a core, or a tenth of one where that would leave it alone
-# for longer than its oldest count may be: whoever makes counting slow is not left alone for it.
+# A sandbox's counts take at most 2 % of a core, or a tenth of a core where 2 % would make the last
+# count too old: slow counting must not buy time without a count.
 _REST = 49.0
 _DEAR_REST = 9.0
-# What callers ask for may take a tenth of one.
+# Counts on request take at most a tenth of a core.
 _CALLER_REST = 9.0
 _CALLER_WAIT_SECONDS = 2.0
 _OLDEST_SECONDS = 10.0
 _END_SECONDS = 5.0
-# What a file system may leave over when the next write no longer fits: it takes or refuses a large
-# folio whole (ext4 from Linux 6.16 on).
+# A file system may refuse a write before the limit: ext4 takes or refuses a large folio whole (from
+# Linux 6.16 on).
 _MOST_LAST_BYTES = 2 << 20
 _LAST_SHARE = 16
 
 
 class DiskKeeper:
-    """Counts, and ends what is over its limit."""
+    """Counts sandboxes and ends executions over the limit."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._looks: dict[LiveSandbox, asyncio.Task[None]] = {}
 
     async def pass_once(self) -> None:
-        """Begin to count who may be over, and to end what is."""
+        """Start counts of sandboxes that may be over the limit; over the limit executions end."""
         context = self._context
         active = [
             live
@@ -69,29 +68,32 @@ class DiskKeeper:
 
     @property
     def under_way(self) -> int:
-        """How many sandboxes are being counted or ended."""
+        """Number of sandboxes under count or judgement."""
         return len(self._looks)
 
     async def finish(self) -> None:
-        """Wait for the end of all that has begun."""
+        """Wait for the end of all started counts and judgements."""
         await asyncio.gather(*self._looks.values())
 
     async def used(self, live: LiveSandbox) -> int | None:
-        """Bytes on disk now, or a little earlier where counting takes long; None if unknown."""
+        """Return the bytes on disk, slightly old where counting is slow; None if unknown."""
         held = self._context.workspaces.holds_disk(live.sandbox.id)
         if held or self._rest_for_caller(live) <= 0:
             await self._count(live)
         return live.disk.used_bytes
 
     def taker(self, live: LiveSandbox) -> Callable[[int], Awaitable[None]]:
-        """What a writer asks before each write of so many bytes; raises DiskQuotaExceeded."""
+        """Return the function that a writer calls with the size before each write.
+
+        The function raises DiskQuotaExceeded or DiskUncountable.
+        """
 
         async def take(size: int) -> None:
             if self._context.workspaces.holds_disk(live.sandbox.id):
                 return
             rest = self._rest_for_caller(live)
             if not _has_room(live, size) and rest <= _CALLER_WAIT_SECONDS:
-                # Something may have been deleted.
+                # Deletions since the last count may have made room.
                 await asyncio.sleep(max(0.0, rest))
                 await self._count(live)
             if not _has_room(live, size):
@@ -122,7 +124,7 @@ class DiskKeeper:
         await self._judge(live)
 
     def _is_due(self, live: LiveSandbox, growth: int) -> bool:
-        """Whether it must be counted now."""
+        """Whether a sandbox needs a count now."""
         disk, limit = live.disk, live.sandbox.limits.disk_bytes
         if disk.counted_monotonic is None:
             return True
@@ -136,7 +138,7 @@ class DiskKeeper:
         return growth - disk.growth_bytes >= limit - disk.most_bytes
 
     def _rest_for_caller(self, live: LiveSandbox) -> float:
-        """Seconds until a caller may have it counted again."""
+        """Return the seconds until a caller may cause the next count."""
         disk = live.disk
         if disk.counted_monotonic is None:
             return 0.0
@@ -200,8 +202,10 @@ class DiskKeeper:
 
 
 async def name_full_disk(context: Context, sandbox: Sandbox, outcome: Outcome) -> Outcome:
-    """The outcome, with the disk limit named for what failed by itself in a sandbox whose quota is
-    used up: the kernel counts no refusals, so this is as near as one can say it."""
+    """Return the outcome, with the disk limit named for a failure under a full quota.
+
+    The kernel does not count refused writes, so the full quota is the only evidence.
+    """
     failed = outcome.exit_code not in (None, 0) or outcome.signal is not None
     held = context.workspaces.holds_disk(sandbox.id)
     if not held or outcome.error_code is not None or not failed:
@@ -218,10 +222,9 @@ async def name_full_disk(context: Context, sandbox: Sandbox, outcome: Outcome) -
 
 
 def _verdict(disk: DiskState, limit: int) -> ErrorCode | None:
-    """What a sandbox's executions are to be ended for, if for anything.
+    """Return the reason to end a sandbox's executions, or None.
 
-    Of what cannot be counted nobody could say that it does not grow, so that nothing over the limit
-    is tolerated.
+    With an incomplete count growth is unknown, so any excess over the limit ends the executions.
     """
     if disk.obstacle is None:
         return ErrorCode.DISK if disk.least_bytes > max(limit, disk.tolerated_bytes) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API calls: looks up what the caller may see, then lets the right part do the work."""
+"""The engine's facade for the API: finds what the caller may see, then calls the right part."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ _log = logging.getLogger(__name__)
 
 
 class Engine:
-    """All sandboxes and executions of one daemon. `ref` is a sandbox's id, or its owner's name for
-    it; what the caller may not see does not exist: SandboxNotFound, ExecutionNotFound."""
+    """All sandboxes and executions of one daemon.
+
+    ref: a sandbox's id, or the owner's name for the sandbox. Objects that the caller may not see
+    raise SandboxNotFound or ExecutionNotFound, as absent objects do.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -67,7 +70,7 @@ class Engine:
         self.is_ready = False
 
     async def open(self) -> None:
-        """Take over what an earlier daemon left, then begin to serve."""
+        """Adopt the sandboxes of an earlier daemon, then start the upkeep."""
         self._context.registry.is_draining = await self._context.store.load_draining()
         await self._sampler.restore()
         await Adoption(self._context, self._sandboxes, self._executions).run()
@@ -75,11 +78,11 @@ class Engine:
         self.is_ready = True
 
     async def close(self) -> None:
-        """Save what is in memory alone; what runs goes on."""
+        """Save the history; running executions go on."""
         await self._sampler.close()
 
     async def release_all(self) -> None:
-        """End everything; returns when it is gone or was given its time."""
+        """Release every sandbox; return when all are gone or the time for releases is over."""
         self.is_ready = False
         lives = [live for live in self._context.registry if not live.is_over]
         for live in lives:
@@ -90,21 +93,21 @@ class Engine:
     # -- sandboxes
 
     async def create_sandbox(self, caller: Caller, request: SandboxRequest) -> Sandbox:
-        """Make a sandbox of the caller's."""
+        """Create a sandbox for the caller; a retry returns the sandbox of the first request."""
         if (made := self._made_before(caller, request.origin)) is not None:
             return made.sandbox
         return (await self._sandboxes.create(caller, request)).sandbox
 
     def get_sandbox(self, caller: Caller, ref: str) -> Sandbox:
-        """By id or the caller's own name. Raises SandboxNotFound."""
+        """Return a sandbox by id or by the caller's own name. Raises SandboxNotFound."""
         return self._context.registry.find(caller, ref).sandbox
 
     def list_sandboxes(self, caller: Caller) -> list[Sandbox]:
-        """All that the caller may see, oldest first."""
+        """Return all sandboxes that the caller may see, oldest first."""
         return [live.sandbox for live in self._context.registry.visible(caller)]
 
     async def usage(self, caller: Caller, ref: str, *, by_execution: bool = False) -> SandboxReport:
-        """What it uses and has used, and its running executions. Raises SandboxNotFound."""
+        """Return a sandbox's usage, by running execution too if asked. Raises SandboxNotFound."""
         live = self._context.registry.find(caller, ref)
         used = SandboxUsage()
         if not live.is_over:
@@ -145,18 +148,18 @@ class Engine:
         return live.sandbox
 
     async def release_sandbox(self, caller: Caller, ref: str) -> None:
-        """Remove it and wait until it is gone; fine when it already is."""
+        """Release a sandbox and wait for the end of the release; a released sandbox is no error."""
         live = self._context.registry.find(caller, ref)
         await self._sandboxes.release(live, ErrorCode.RELEASED)
 
     async def suspend_sandbox(self, caller: Caller, ref: str) -> Sandbox:
-        """Freeze every process."""
+        """Freeze every process of a sandbox."""
         live = self._context.registry.find_usable(caller, ref)
         await self._sandboxes.suspend(live)
         return live.sandbox
 
     async def resume_sandbox(self, caller: Caller, ref: str) -> Sandbox:
-        """Let every process go on."""
+        """Thaw every process of a sandbox."""
         live = self._context.registry.find_usable(caller, ref)
         await self._sandboxes.resume(live)
         return live.sandbox
@@ -166,7 +169,7 @@ class Engine:
     async def start_execution(
         self, caller: Caller, ref: str, request: ExecutionRequest
     ) -> Execution:
-        """Start a command; returns once its exec succeeded."""
+        """Start a command; return after a successful exec."""
         if request.origin is not None and request.origin.is_retry:
             before = self._context.registry.find(caller, ref).made_by(request.origin.request_id)
             if before is not None:
@@ -182,9 +185,9 @@ class Engine:
         files: tuple[NewFile, ...] = (),
         reading: Reading | None = None,
     ) -> Execution:
-        """Start a command in a sandbox that lives until its end, and until files are read.
+        """Start a command in a new sandbox, released after the end and the reading of files.
 
-        files: written before. reading: its context has to end in any case.
+        files: written before the start. reading: the caller must leave this context in any case.
         """
         before = self._made_before(caller, sandbox.origin)
         if before is not None and before.executions:
@@ -211,11 +214,11 @@ class Engine:
         return begun.execution
 
     def get_execution(self, caller: Caller, ref: str, execution_id: str) -> Execution:
-        """One execution. Raises SandboxNotFound, ExecutionNotFound."""
+        """Return an execution. Raises SandboxNotFound, ExecutionNotFound."""
         return self._seen(self._find(caller, ref, execution_id))
 
     def list_executions(self, caller: Caller, ref: str | None = None) -> list[Execution]:
-        """Those of one sandbox, or all that the caller may see; oldest first."""
+        """Return the executions of a sandbox, or all that the caller may see; oldest first."""
         registry = self._context.registry
         lives = registry.visible(caller) if ref is None else [registry.find(caller, ref)]
         found = [running.execution for live in lives for running in live.executions.values()]
@@ -224,14 +227,14 @@ class Engine:
     async def wait_execution(
         self, caller: Caller, ref: str, execution_id: str, timeout_seconds: float | None
     ) -> Execution:
-        """Wait for its end; after the timeout as it is then."""
+        """Wait for an execution's end; return the present state after the timeout (seconds)."""
         live = self._context.registry.find(caller, ref)
         running = live.execution(execution_id)
         await wait_finished(running, timeout_seconds)
         if live.sandbox.is_one_shot and running.execution.is_finished:
             if running.reading is not None:
                 await running.reading.is_over.wait()
-            # The next run may need its name and its memory at once.
+            # The caller's next run may need the same name and memory at once.
             with suppress(OperationTimedOut):
                 await self._sandboxes.release(live, ErrorCode.RELEASED)
         return self._seen(running)
@@ -246,7 +249,7 @@ class Engine:
         group: bool,
         grace_seconds: float,
     ) -> Execution:
-        """Kill it, or send its main process (or the group of that) a signal."""
+        """Kill an execution, or signal the main process or the main process's group."""
         live = self._context.registry.find(caller, ref)
         return await self._executions.kill(
             live, execution_id, signal=signal, group=group, grace_seconds=grace_seconds
@@ -260,37 +263,39 @@ class Engine:
         chunks: AsyncIterator[bytes],
         progress: Progress,
     ) -> None:
-        """Write to its standard input, as fast as the program reads it."""
+        """Write to an execution's standard input, at the speed at which the program reads."""
         await inputs.write(self._find(caller, ref, execution_id), chunks, progress)
 
     async def close_input(self, caller: Caller, ref: str, execution_id: str) -> None:
-        """End its standard input."""
+        """End an execution's standard input."""
         await inputs.close(self._find(caller, ref, execution_id))
 
     async def resize_terminal(
         self, caller: Caller, ref: str, execution_id: str, size: TerminalSize
     ) -> None:
-        """Change its terminal's size."""
+        """Change the size of an execution's terminal."""
         await inputs.resize(self._find(caller, ref, execution_id), size)
 
     async def read_output(
         self, execution: Execution, stream: Stream, offset: int, size: int
     ) -> bytes:
-        """Bytes of an execution's spool; fewer than `size` at its end."""
+        """Return bytes of an execution's spool; fewer than `size` at the end."""
         return await self._context.workspaces.read_output(
             execution.sandbox_id, execution.id, stream, offset, size
         )
 
     async def output_times(self, execution: Execution, stream: Stream) -> OutputTimes | None:
-        """When an execution's output came; None where nobody knows."""
+        """Return the times of an execution's output; None if unknown."""
         return await self._context.workspaces.output_times(
             execution.sandbox_id, execution.id, stream
         )
 
     @contextmanager
     def follow(self, caller: Caller, ref: str, execution_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever there may be more output, and at the end; who waits for it
-        clears it before looking."""
+        """Yield an event that is set whenever output may have come, and at the execution's end.
+
+        A reader clears the event before reading the spools.
+        """
         running = self._find(caller, ref, execution_id)
         execution, news = running.execution, asyncio.Event()
         watch = self._context.workspaces.watch_output
@@ -305,26 +310,26 @@ class Engine:
 
     @property
     def events(self) -> Events:
-        """What happened lately; `owner_uid` says who may see it."""
+        """The recent events of all owners; `channel` limits a caller's view."""
         return self._context.lifecycle.events
 
     async def history(self) -> HistorySnapshot:
-        """What was used, ended and refused by the minute, until now."""
+        """Return usage, ends and refusals by the minute, until now."""
         return (await self._sampler.fresh()).snapshot()
 
     def note_refusal(self, uid: int, code: str) -> None:
-        """An error was answered, and the history is to have it."""
+        """Count an error answer in the history."""
         self._context.lifecycle.history.refused(uid, code)
 
     @property
     def counters(self) -> Counters:
-        """Sums over all callers since this daemon started."""
+        """Sums over all callers since the start of this daemon."""
         return self._context.lifecycle.counters
 
     # -- files
 
     def files(self, caller: Caller, ref: str) -> AbstractAsyncContextManager[SandboxFiles]:
-        """The files of a sandbox that is not released; a release meanwhile ends the use.
+        """Give access to a sandbox's files until the context ends or the sandbox is released.
 
         Raises SandboxNotFound, SandboxReleased, QuotaExceeded.
         """
@@ -334,8 +339,11 @@ class Engine:
     # -- host
 
     def host(self, caller: Caller | None = None) -> HostReport:
-        """What this daemon can do here, and how much of it is taken: by the caller, where there is
-        one that is no admin, and room for others in whole sandboxes."""
+        """Return the host's features and load.
+
+        caller: for a caller without admin rights the load is the caller's own, and the free memory
+        is rounded down to whole sandboxes.
+        """
         context, settings = self._context, self._context.settings
         registry, defaults = context.registry, settings.policy.defaults
         budget, committed = registry.budget, registry.committed_bytes
@@ -369,7 +377,7 @@ class Engine:
         )
 
     async def set_draining(self, *, draining: bool) -> HostReport:
-        """Take no new work (or take it again), over restarts too; what runs goes on.
+        """Refuse new work (or accept work again), across restarts too; running work goes on.
 
         Raises HostDiskFull, HostStorageFailed.
         """
@@ -394,7 +402,7 @@ class Engine:
         return self._context.registry.find(caller, ref).execution(execution_id)
 
     def _seen(self, running: LiveExecution) -> Execution:
-        """The execution, with what it printed so far while it runs."""
+        """Return the execution, with the present spool sizes while running."""
         execution = running.execution
         if not execution.is_finished:
             size = self._context.workspaces.output_size
@@ -409,6 +417,6 @@ class Engine:
             try:
                 await begun.reading.read(use)
             finally:
-                # The request has what was read; a record in memory needs no copy.
+                # The request holds the data; the record in memory needs no copy.
                 begun.reading = None
         await self._sandboxes.release(live, ErrorCode.RELEASED)

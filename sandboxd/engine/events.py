@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened lately to sandboxes and executions, for whoever follows: bounded, in memory."""
+"""Recent events of sandboxes and executions for followers: bounded, in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ MAX_OWNERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. `reason`: why a sandbox is released."""
+    """An event of a sandbox or an execution.
+
+    reason: why the sandbox is released.
+    """
 
     type: EventType
     at: datetime
@@ -34,10 +37,10 @@ class Event:
 
 
 class Channel:
-    """The last events that some callers may see, numbered from 1.
+    """The last events for a group of callers, numbered from 1.
 
-    A reader keeps its own place, so a slow one costs nothing, and may lose its place. `epoch` tells
-    these numbers from those of another daemon.
+    Readers keep a position of their own: a slow reader costs no memory, but may miss events. epoch:
+    distinguishes the numbers of different daemons.
     """
 
     def __init__(self, size: int) -> None:
@@ -49,31 +52,33 @@ class Channel:
 
     @property
     def first(self) -> int:
-        """Number of the oldest one kept."""
+        """Number of the oldest kept event."""
         return self.last - len(self._events) + 1
 
     def publish(self, event: Event) -> None:
-        """Add one and wake all readers."""
+        """Append an event and wake all readers."""
         self._events.append(event)
         self.last += 1
         self._news.set()
         self._news = asyncio.Event()
 
     def after(self, number: int, count: int) -> list[tuple[int, Event]]:
-        """At most `count` that follow `number`, as far as they are kept."""
+        """Return at most `count` kept events after `number`."""
         begin = max(number + 1, self.first)
         end = min(begin + count, self.last + 1)
         return [(n, self._events[n - self.first]) for n in range(begin, end)]
 
     async def wait_beyond(self, number: int) -> None:
-        """Return once there is one after `number`."""
+        """Return once an event after `number` exists."""
         while self.last <= number:
             await self._news.wait()
 
 
 class Events:
-    """A channel for each owner, so that nobody's numbers or losses tell of another, and one with
-    all for admins."""
+    """A channel per owner and a channel with all events for admins.
+
+    Separate numbers per owner reveal no events of further owners.
+    """
 
     def __init__(self, *, size: int = KEPT_EVENTS, owners: int = MAX_OWNERS) -> None:
         self._size = size
@@ -82,12 +87,12 @@ class Events:
         self._channels: OrderedDict[int, Channel] = OrderedDict()
 
     def publish(self, event: Event) -> None:
-        """Tell all who may see it."""
+        """Append an event to the owner's channel and the admins' channel."""
         self._everything.publish(event)
         self._channel(event.owner_uid).publish(event)
 
     def channel(self, caller: Caller) -> Channel:
-        """What `caller` may see."""
+        """Return the channel with the events that `caller` may see."""
         return self._everything if caller.is_admin else self._channel(caller.uid)
 
     def _channel(self, uid: int) -> Channel:
@@ -99,7 +104,7 @@ class Events:
         return channel
 
     def _forget_quiet(self) -> None:
-        """Those of the owners who did nothing for longest; a reader keeps its channel."""
+        """Drop the channels of the longest inactive owners; a channel with readers stays."""
         spare = len(self._channels) - self._owners
         newest = next(reversed(self._channels))
         quiet = [uid for uid, one in self._channels.items() if not one.readers and uid != newest]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of one execution: start, watch, judge, collect."""
+"""The lifecycle of one execution: start, watch, judge, collect."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from sandboxd.errors import (
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 2.0
 _KILL_ANSWER_SECONDS = 15.0
-# Known to every host's terminfo, and true of what people type into.
+# Every host's terminfo knows xterm, and users' terminals are compatible.
 _TERMINAL_TYPE = "xterm"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Executions:
-    """Starts executions and sees each to its end."""
+    """Starts executions and follows each until the end."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def start(self, live: LiveSandbox, request: ExecutionRequest) -> LiveExecution:
-        """Start one; returns after its exec. On any error nothing of it is left."""
+        """Start an execution; return after the exec. On any error no trace is left."""
         async with self._slot(live, argument_bytes(request.command)):
             execution = self._new(live.sandbox, request)
             begun = LiveExecution(execution)
@@ -65,7 +65,7 @@ class Executions:
                 shim = await self._launch(live, begun, undo, terminals)
                 execution.started_at = await shim.go()
                 undo.pop_all()
-            # The shim has the input; a record in memory for the retention time needs none.
+            # The shim holds the input; the record in memory needs no copy.
             execution.command = replace(execution.command, stdin=None)
             execution.outcome = Outcome(ExecutionStatus.RUNNING)
             await self.keep(execution)
@@ -74,7 +74,7 @@ class Executions:
         return begun
 
     def watch(self, live: LiveSandbox, running: LiveExecution) -> None:
-        """See a started (or adopted) execution to its end, in the background."""
+        """Follow a started or adopted execution until the end, in the background."""
         limit = running.execution.limits.timeout_seconds
         grace = running.execution.command.kill_grace_seconds
         running.deadline_monotonic = self._context.clock.monotonic() + limit + grace
@@ -90,8 +90,11 @@ class Executions:
         group: bool,
         grace_seconds: float,
     ) -> Execution:
-        """Kill the whole tree (signal None or 9), or send the main process or its group a
-        signal."""
+        """Kill the whole process tree, or send a signal.
+
+        signal: None and 9 kill the tree; any different number goes to the main process or the main
+        process's group. Raises ExecutionFinished.
+        """
         running = live.execution(execution_id)
         if running.shim is None or running.execution.is_finished:
             raise ExecutionFinished(
@@ -112,30 +115,32 @@ class Executions:
     async def conclude(
         self, live: LiveSandbox, running: LiveExecution, facts: Facts | None
     ) -> None:
-        """Judge an end, keep it and tell it: the same for one that was watched and for one that is
-        found at start. facts: None where the shim left no record."""
+        """Judge the end of a watched or adopted execution, save the record and publish the event.
+
+        facts: None if the shim left no record.
+        """
         if facts is None:
             _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
             outcome = _unseen(running)
         else:
             outcome = await name_full_disk(self._context, live.sandbox, _judge(running, facts))
         if running.shim is not None:
-            # Its process is one of the sandbox's until it is gone, and the next command may come at
-            # once. One that cannot be killed keeps its shim (D state): the record is the end.
+            # The shim counts as a process of the sandbox until gone, and the next command may start
+            # at once. An unkillable process (D state) keeps the shim: then the record is the end.
             await running.shim.gone(timeout_seconds=_GONE_SECONDS)
         self._finish(running, outcome, facts)
         live.touch(self._context.clock)
         try:
             await self.keep(running.execution)
             if live.sandbox.idle_timeout_seconds is not None:
-                # The next daemon has to know since when it is idle.
+                # The idle time must survive a restart of the daemon.
                 await self._save_sandbox(live.sandbox)
         finally:
             self._context.lifecycle.ended(live.sandbox, running.execution)
             running.conclude()
 
     def _finish(self, running: LiveExecution, outcome: Outcome, facts: Facts | None) -> None:
-        """Put the end into the record."""
+        """Write outcome, usage, output sizes and end time into the record."""
         execution = running.execution
         execution.outcome = outcome
         if facts is not None:
@@ -151,7 +156,7 @@ class Executions:
             place = (execution.sandbox_id, execution.id)
             execution.stdout = OutputSummary(size(*place, "stdout"))
             execution.stderr = OutputSummary(size(*place, "stderr"))
-        # Nobody is told an ended execution's environment; a record in memory needs none.
+        # No answer shows the environment of an ended execution.
         execution.command = replace(execution.command, env={})
         running.shim = None
         execution.finished_monotonic = self._context.clock.monotonic()
@@ -160,7 +165,11 @@ class Executions:
 
     @asynccontextmanager
     async def _slot(self, live: LiveSandbox, record_bytes: int) -> AsyncIterator[None]:
-        """A place among the sandbox's executions, refused while it is not ready for one."""
+        """Hold a place among the sandbox's executions.
+
+        record_bytes: the memory of the execution's arguments. Raises Draining, SandboxSuspended,
+        SandboxReleased, ExecutionLimitReached, QuotaExceeded, CapacityExceeded.
+        """
         self._context.registry.check_takes_work()
         if live.sandbox.state is SandboxState.SUSPENDED:
             raise SandboxSuspended(
@@ -219,7 +228,7 @@ class Executions:
     async def _launch(
         self, live: LiveSandbox, begun: LiveExecution, undo: AsyncExitStack, terminals: int
     ) -> Shim:
-        """Directory, held shim, scope: undone in reverse by `undo`."""
+        """Make the directory, the held shim and the scope; `undo` reverts all in reverse order."""
         context, sandbox, execution = self._context, live.sandbox, begun.execution
         await context.workspaces.create_execution(sandbox.id, execution.id)
         undo.push_async_callback(context.workspaces.remove_execution, sandbox.id, execution.id)
@@ -295,7 +304,7 @@ class Executions:
             _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
 
     async def keep(self, execution: Execution) -> None:
-        """Write the record; a full disk must not lose what is known in memory."""
+        """Save the record; a full disk is logged, since the record in memory stays valid."""
         try:
             await self._context.store.save_execution(execution)
         except SandboxdError as exc:
@@ -303,7 +312,7 @@ class Executions:
 
 
 def _judge(running: LiveExecution, facts: Facts) -> Outcome:
-    """The verdict on an execution that left a record, by the record alone."""
+    """Return the verdict on an execution that left a record, from the record alone."""
     execution = running.execution
     pids = execution.enforcement.get("pids")
     is_held = pids is not None and pids.by is EnforcedBy.KERNEL
@@ -316,7 +325,7 @@ def _judge(running: LiveExecution, facts: Facts) -> Outcome:
 
 
 def _unseen(running: LiveExecution) -> Outcome:
-    """The verdict on an execution whose shim left no record."""
+    """Return the verdict on an execution whose shim left no record."""
     if running.is_overdue:
         return timed_out(running.execution.own_limits)
     if running.kill_code is not None:
@@ -325,7 +334,7 @@ def _unseen(running: LiveExecution) -> Outcome:
 
 
 async def wait_finished(running: LiveExecution, timeout_seconds: float | None) -> None:
-    """Wait for the end, at most so long; no error when it is not there yet."""
+    """Wait for the end, at most `timeout_seconds`; a timeout is no error."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_seconds):
             await running.finished.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uses of a sandbox's files by the API: counted, and ended by a release."""
+"""File operations of the API in a sandbox: counted per caller, ended by a release."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandboxd.engine.registry import LiveSandbox
 from sandboxd.errors import DiskQuotaExceeded, HostDiskFull, SandboxReleased
 
 _OF_ALL = FairSum(total=2048, little=8, most=256)
-# Of one caller.
+# Per caller and sandbox.
 _MOST_OF_SANDBOX = 64
 
 
 class FileUses:
-    """What is under way, by caller."""
+    """The file operations in progress, by caller."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -36,9 +36,9 @@ class FileUses:
     async def one(
         self, caller: Caller, live: LiveSandbox, take: Callable[[int], Awaitable[None]]
     ) -> AsyncIterator[SandboxFiles]:
-        """The files of a sandbox, until the context ends or the sandbox is released.
+        """Give access to a sandbox's files until the context ends or the sandbox is released.
 
-        take: asked before so many bytes are written. Raises QuotaExceeded.
+        take: called with the number of bytes before each write. Raises QuotaExceeded.
         """
         with self._held.one(caller.uid, live.sandbox.id):
             async with _use(self._context, caller.uid, live, take) as files:
@@ -80,7 +80,7 @@ async def _use(
 
 
 async def end_file_uses(live: LiveSandbox) -> None:
-    """End all uses, and wait until none touches the sandbox's files any more."""
+    """End all file operations of a sandbox; return once all have left."""
     now = asyncio.get_running_loop().time()
     for scope in live.uses:
         if not scope.expired():

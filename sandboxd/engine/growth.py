@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose output goes where a disk gets full: by what was added since there was room. Pure.
+"""Chooses the output to remove from a filling disk, by growth since the last time with room. Pure.
 
-A disk fills with files, with the host's own data and with output, and output alone can be given up
-here. So an owner answers for the output it added, and for no more: results that were there when
-there was room stay, whatever fills the disk after that.
+A disk fills with files, with the host's own data and with output; only output can be removed here.
+So an owner answers for the owner's added output alone: results from before the shortage stay,
+whatever fills the disk later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALLOWED_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output of one execution now. is_open: more may come."""
+    """The present output of an execution. is_open: more may come."""
 
     execution_id: str
     owner_uid: int
@@ -28,37 +28,40 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of output at one time, of each execution and in sum of each owner."""
+    """Bytes of output at a moment, per execution and summed per owner."""
 
     of_execution: dict[str, int] = field(default_factory=dict)
     of_owner: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, outputs: Sequence[Output]) -> Sizes:
-        """Those of `outputs`."""
+        """Return the sizes of `outputs`."""
         sums: dict[int, int] = defaultdict(int)
         for output in outputs:
             sums[output.owner_uid] += output.size_bytes
         return cls({output.execution_id: output.size_bytes for output in outputs}, dict(sums))
 
     def growth(self, output: Output) -> int:
-        """What an execution has printed since."""
+        """Return the bytes that an execution has printed since."""
         return output.size_bytes - self.of_execution.get(output.execution_id, 0)
 
 
 def allowed_bytes(floor_bytes: int) -> int:
-    """What every owner may add while there is no room. floor_bytes: free space that is kept."""
+    """Return the growth allowed to every owner during a shortage.
+
+    floor_bytes: free space to keep.
+    """
     return min(_MOST_ALLOWED_BYTES, floor_bytes // _ALLOWED_SHARE)
 
 
 def liable(
     outputs: Sequence[Output], before: Sizes, lacking: int, allowed: int
 ) -> tuple[list[Output], int]:
-    """What is to be ended, where more may come, or given up; and how many bytes lack all the same.
+    """Return the output to end (open) or remove (complete), and the bytes still lacking.
 
-    before: when there was room. lacking: bytes to be had. Each time of the owner that grew most,
-    what grew most, until the owner's growth is no more than `allowed` bytes. Of results an owner
-    loses no more bytes than it grew by: a larger one stays.
+    before: sizes at the last time with room. lacking: bytes to gain. Chooses repeatedly the largest
+    growth of the owner with the largest growth, until the owner's growth is at most `allowed`
+    bytes. An owner loses no more bytes of results than the growth: a larger result stays.
     """
     grown: dict[int, list[Output]] = defaultdict(list)
     for output in outputs:
@@ -66,7 +69,7 @@ def liable(
             grown[output.owner_uid].append(output)
     now = Sizes.of(outputs).of_owner
     added: dict[int, int] = {}
-    # Results that have gone since made room for new ones.
+    # Removed results offset new results.
     net = {uid: now[uid] - before.of_owner.get(uid, 0) for uid in grown}
     for uid, those in grown.items():
         those.sort(key=lambda output: (before.growth(output), output.execution_id))

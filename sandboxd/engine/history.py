@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was used, how executions ended and what was refused, by the minute and by owner: bounded,
-and kept over restarts.
+"""Usage, ends and refusals by minute and owner: bounded, kept across restarts.
 
-A minute that is over is handed out to be saved, together with what was counted until then of each
-running execution. So the next daemon counts what one used since, no more and no less; of a daemon
-that was killed its last minute, which was not saved yet, is lost.
+A closed minute is saved together with the counted usage of each running execution, so that the next
+daemon counts exactly the usage since then. A killed daemon loses the last, unsaved minute.
 """
 
 from __future__ import annotations
@@ -26,17 +24,19 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class HistorySnapshot:
-    """The history at a moment. Nothing changes it any more, so that a thread may sum it up: a day
-    of many owners takes seconds."""
+    """The history at a moment.
+
+    Immutable, so that a thread may sum up: a day of many owners takes seconds.
+    """
 
     now: datetime
     known_since: datetime
     _intervals: list[Interval]
 
     def period(self, caller: Caller, since: datetime, until: datetime, points: int) -> Period:
-        """What `caller` may see of the time from `since` until `until`, in at most so many points.
+        """Return the part that `caller` may see, in at most `points` points.
 
-        Points in which nothing happened are left out.
+        Empty points are left out.
         """
         minutes = max(1.0, (until - since).total_seconds() / INTERVAL_SECONDS)
         width = INTERVAL_SECONDS * -(-minutes // points)
@@ -61,7 +61,7 @@ class HistorySnapshot:
 
 
 class History:
-    """Told of every end and every refusal, and shown all that runs from time to time."""
+    """Collects ends, refusals and periodic samples of usage."""
 
     def __init__(self, clock: Clock, *, kept: int = KEPT_INTERVALS) -> None:
         self._clock = clock
@@ -71,55 +71,55 @@ class History:
         self._open = Interval(self._begun)
         self._closed: deque[Interval] = deque(maxlen=kept)
         self._unsaved: deque[Interval] = deque(maxlen=kept)
-        # As it was when the last of those was over.
+        # The value of `_counted` at the end of the last unsaved interval.
         self._counted_then: Counted = {}
-        # Of each running execution, what is in the totals already.
+        # Usage of each running execution that the sums contain already.
         self._counted: dict[_Key, tuple[float, ...]] = {}
         self._running: dict[int, set[_Key]] = {}
 
     @property
     def known_since(self) -> datetime:
-        """Nothing is known of the time before."""
+        """Start of the recorded time."""
         is_full = len(self._closed) == self._closed.maxlen
         return self._closed[0].begun if is_full else self._begun
 
     def restore(self, past: SavedHistory) -> None:
-        """What an earlier daemon saved, before this one saw anything."""
+        """Load the history of an earlier daemon; call before any count."""
         self._begun = past.known_since
         self._closed.extend(past.intervals)
         self._counted = {key: tuple(values) for key, values in past.counted.items()}
 
     def unsaved(self) -> SavedHistory | None:
-        """What is over and was not `saved`; None where that is nothing."""
+        """Return the closed intervals that are not `saved`; None if empty."""
         self._now()
         if not self._unsaved:
             return None
         return SavedHistory(self.known_since, list(self._unsaved), self._counted_then)
 
     def saved(self, past: SavedHistory) -> None:
-        """It is on disk: of its intervals no more is said."""
+        """Drop the intervals of `past` from the unsaved ones."""
         for interval in past.intervals:
             if self._unsaved and self._unsaved[0] is interval:
                 self._unsaved.popleft()
 
     def close(self) -> None:
-        """Nothing more comes: the minute that has begun is to be saved as well."""
+        """Close the present interval, so that `unsaved` includes the interval."""
         self._close_interval()
 
     def started(self, owner_uid: int, execution: Execution) -> None:
-        """An execution's start."""
+        """Count the start of an execution."""
         running = self._running.setdefault(owner_uid, set())
         running.add(_key(execution))
-        # Whatever the wall clock says of its age, nothing was used before.
+        # Usage before the start is zero, whatever the age by the wall clock.
         self._counted.setdefault(_key(execution), (0.0,) * len(GAINS))
         self._now().owner(owner_uid).saw(len(running), None)
 
     def ended(self, owner_uid: int, execution: Execution) -> None:
-        """An execution's end, with all that it used since the last look."""
+        """Count the end of an execution, with the usage since the last sample."""
         totals = self._now().owner(owner_uid)
         totals.ended[execution.outcome.status] += 1
         running = self._running.get(owner_uid, set())
-        # At some time at least this much was used at once.
+        # A lower bound: the execution ran, with this peak.
         totals.saw(max(1, len(running)), execution.usage.memory_peak_bytes)
         running.discard(_key(execution))
         if not running:
@@ -128,18 +128,18 @@ class History:
         self._counted.pop(_key(execution), None)
 
     def refused(self, uid: int, code: str) -> None:
-        """An error that was answered."""
+        """Count an error answer."""
         self._now().owner(uid).refused[code] += 1
 
     def sample(self, running: Collection[tuple[int, Execution, SandboxUsage]]) -> None:
-        """All that runs now: owner, execution, usage."""
+        """Count the usage of all running executions: owner, execution, usage."""
         interval = self._now()
         self.sampled_monotonic = self._clock.monotonic()
         self._forget_gone({_key(execution) for _, execution, _ in running})
         memory: dict[int, list[int | None]] = {}
         for uid, execution, used in running:
             if execution.is_finished:
-                # Since it was asked for; its end counts it, or did.
+                # Finished during the sample; `ended` counts the usage.
                 continue
             self._count(interval.owner(uid), execution, used)
             memory.setdefault(uid, []).append(used.memory_bytes)
@@ -150,21 +150,24 @@ class History:
             interval.owner(uid).saw(at_once, sum(told) if told else None)
 
     def snapshot(self) -> HistorySnapshot:
-        """All of it as it is now."""
+        """Return the history until now."""
         self._now()
         begun = {uid: _together([totals]) for uid, totals in self._open.by_owner.items()}
         intervals = [*self._closed, Interval(self._open.begun, begun)]
         now = self._clock.now()
-        # A clock that was set back since has it in the future.
+        # A clock set back may place the start in the future.
         return HistorySnapshot(now, min(self.known_since, now), intervals)
 
     def _forget_gone(self, running: set[_Key]) -> None:
-        """Those that never got to a told end. Not at once: an end may be just about to be told."""
+        """Drop counts of executions without a reported end.
+
+        Deferred, since an end may be about to be reported.
+        """
         if len(self._counted) > 2 * len(running) + _SPARE_COUNTS:
             self._counted = {key: was for key, was in self._counted.items() if key in running}
 
     def _now(self) -> Interval:
-        """The interval of this moment."""
+        """Return the interval of this moment."""
         now = self._clock.monotonic()
         if now - self._begun_monotonic >= INTERVAL_SECONDS:
             self._close_interval()
@@ -175,12 +178,12 @@ class History:
         if self._open.by_owner:
             self._closed.append(self._open)
             self._unsaved.append(self._open)
-            # Those adopted that no look has told yet are in it, too.
+            # Includes adopted executions without a sample.
             self._counted_then = dict(self._counted)
         self._open = Interval(self._clock.now())
 
     def _count(self, totals: UsageTotals, execution: Execution, used: Usage | SandboxUsage) -> None:
-        """Add what it used since it was counted last."""
+        """Add the usage since the last count."""
         key = _key(execution)
         now = tuple(getattr(used, name) for name in GAINS)
         before = self._counted.get(key)

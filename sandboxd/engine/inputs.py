@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into a running command: standard input in turns, its end, the size of its terminal."""
+"""Input of a running command: standard input in turns, end of input, terminal size."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from sandboxd.engine.registry import LiveExecution
 from sandboxd.engine.requests import Progress
 from sandboxd.errors import ExecutionFinished, InvalidRequest, StdinClosed
 
-# How long after its input broke an execution may take to be known as ended.
+# After an input breaks, the end of the execution may take so long to be known.
 _END_SECONDS = 1.0
-# A sender that has nothing to send for so long, such as a person who thinks, lets others send.
+# A sender idle for so long, for example a person thinking, gives up the turn.
 _QUIET_SECONDS = 5.0
 
 
 async def write(running: LiveExecution, chunks: AsyncIterator[bytes], progress: Progress) -> None:
-    """Write all chunks; waits while the program does not read.
+    """Write all chunks; wait while the program does not read.
 
-    Nobody else's come in between, unless for _QUIET_SECONDS there is nothing to write.
-    progress: what the program can no longer miss, also after an error.
-    Raises ExecutionFinished, StdinClosed.
+    Chunks of concurrent senders do not mix, unless the sender is idle for _QUIET_SECONDS. progress:
+    the bytes delivered so far, also after an error. Raises ExecutionFinished, StdinClosed.
     """
     async with _Coming(chunks) as coming:
         while not coming.is_over:
@@ -34,7 +33,7 @@ async def write(running: LiveExecution, chunks: AsyncIterator[bytes], progress: 
                     while (chunk := await coming.next(_QUIET_SECONDS)) is not None:
                         await _write(target, chunk, progress)
                 except StdinClosed:
-                    # The end of the execution may be what broke it, and be known a moment later.
+                    # The execution's end may be the cause, and known a moment later.
                     await wait_finished(running, _END_SECONDS)
                     _shim(running)
                     raise
@@ -42,7 +41,7 @@ async def write(running: LiveExecution, chunks: AsyncIterator[bytes], progress: 
 
 
 class _Coming:
-    """Chunks that come when they will: one that takes long is waited for again, not broken off."""
+    """Chunks of a sender; a timeout does not cancel the wait for the next chunk."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
@@ -58,7 +57,7 @@ class _Coming:
             await asyncio.gather(self._next, return_exceptions=True)
 
     async def next(self, seconds: float) -> bytes | None:
-        """The next chunk; None at the end, or when none came within `seconds`."""
+        """Return the next chunk; None at the end or after `seconds` without a chunk."""
         coming = self._ask()
         await asyncio.wait([coming], timeout=seconds)
         if not coming.done():
@@ -69,7 +68,7 @@ class _Coming:
         return chunk
 
     async def wait(self) -> None:
-        """Return once there is a next chunk, or the end is known."""
+        """Return once a chunk or the end has come."""
         if not self.is_over:
             await asyncio.wait([self._ask()])
 
@@ -80,9 +79,9 @@ class _Coming:
 
 
 async def close(running: LiveExecution) -> None:
-    """After all that is written: the end of input, or of a terminal's line. Fine when it is closed.
+    """End the input after all writes; on a terminal, the line. A closed input is no error.
 
-    Raises ExecutionFinished, StdinClosed where it never was open.
+    Raises ExecutionFinished, and StdinClosed if the input never was open.
     """
     async with running.input_turn:
         shim = _shim(running)
@@ -95,7 +94,10 @@ async def close(running: LiveExecution) -> None:
 
 
 async def resize(running: LiveExecution, size: TerminalSize) -> None:
-    """Change its terminal's size. Raises ExecutionFinished, InvalidRequest where it has none."""
+    """Change the terminal's size.
+
+    Raises ExecutionFinished, and InvalidRequest without a terminal.
+    """
     if running.execution.command.tty is None:
         raise InvalidRequest(
             f"cannot resize: execution {running.execution.id} has no terminal",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of every step in a life: an event for those who follow, an audit line for the journal.
+"""Reports each step of a lifecycle: an event for followers, an audit line for the journal.
 
-At level info an execution has one line, of its end; that it started is at debug.
+An execution has one line at level info, at the end; the start is logged at debug.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERBS = {
 
 @dataclass(slots=True)
 class Counters:
-    """Sums since this daemon started."""
+    """Sums since the start of this daemon."""
 
     sandboxes_created: int = 0
     sandboxes_released: int = 0
@@ -41,7 +41,10 @@ class Counters:
 
 
 class Lifecycle:
-    """logs_arguments: whether the admin wants to see what is run."""
+    """Publishes events, writes audit lines, counts.
+
+    logs_arguments: whether audit lines show the commands' arguments.
+    """
 
     def __init__(self, clock: Clock, *, logs_arguments: bool = False) -> None:
         self._clock = clock
@@ -52,7 +55,7 @@ class Lifecycle:
         self.history = History(clock)
 
     def sandbox(self, kind: EventType, sandbox: Sandbox, reason: ErrorCode | None = None) -> None:
-        """A step of a sandbox."""
+        """Report a step of a sandbox."""
         if kind is EventType.SANDBOX_CREATED:
             self.counters.sandboxes_created += 1
         elif kind is EventType.SANDBOX_RELEASED:
@@ -70,7 +73,7 @@ class Lifecycle:
         )  # fmt: skip
 
     def started(self, sandbox: Sandbox, execution: Execution) -> None:
-        """Its command runs."""
+        """Report the start of an execution's command."""
         self.counters.executions_started += 1
         self.history.started(sandbox.owner_uid, execution)
         kind = EventType.EXECUTION_STARTED
@@ -81,7 +84,7 @@ class Lifecycle:
         )  # fmt: skip
 
     def ended(self, sandbox: Sandbox, execution: Execution) -> None:
-        """It is over, with a verdict."""
+        """Report the end of an execution, with the verdict."""
         outcome, counters = execution.outcome, self.counters
         ended = counters.executions_ended
         ended[outcome.status] = ended.get(outcome.status, 0) + 1
@@ -105,7 +108,7 @@ class Lifecycle:
     def _log(
         self, sandbox: Sandbox, text: str, *values: object, extra: dict[str, dict[str, object]]
     ) -> None:
-        """An audit line, within what its owner may have of them."""
+        """Write an audit line within the owner's allowance."""
         told = self._allowance.take(sandbox.owner_uid)
         if told is not Told.NO:
             _log.info(text, *values, extra=extra)
@@ -117,7 +120,7 @@ class Lifecycle:
             )  # fmt: skip
 
     def _arguments(self, execution: Execution) -> str:
-        """For the end of a line."""
+        """Return the text for the end of an audit line; empty unless enabled."""
         if not self._logs_arguments:
             return ""
         return f": {one_line(shlex.join(execution.command.argv))[:_MAX_LOGGED_CHARACTERS]}"

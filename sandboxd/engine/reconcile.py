@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second witness: finds within seconds what an event that was lost would have told.
+"""Finds lost events within seconds by comparing records and host.
 
-What is found is taken for true when a second look finds it again: what is just being made or
-removed looks the same for a moment.
+A finding counts when the next pass finds the same again: objects under creation or removal look
+alike for a moment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reconcile:
-    """Looks at places, uids and the ends of executions."""
+    """Checks places, uids and the ends of executions."""
 
     def __init__(self, context: Context, sandboxes: Sandboxes, executions: Executions) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class Reconcile:
         self._busy: set[str] = set()
 
     async def pass_once(self) -> None:
-        """One look."""
+        """Check once."""
         self._watch_again()
         await self._release_without_place()
         await self._sweep_idle()
@@ -41,7 +41,7 @@ class Reconcile:
             _log.warning("Removed %s, which belongs to nobody", what)
 
     def _watch_again(self) -> None:
-        """See to its end whatever an error of ours has left without a watcher."""
+        """Watch executions again whose watcher ended by a bug."""
         for live in self._context.registry:
             for running in live.running():
                 if running.watcher is not None and running.watcher.done():
@@ -49,7 +49,7 @@ class Reconcile:
                     self._executions.watch(live, running)
 
     async def _release_without_place(self) -> None:
-        """A slice that somebody stopped took its executions along."""
+        """Release sandboxes whose slice was stopped from outside, which ended the executions."""
         lives = {live.sandbox.id: live for live in self._in_use()}
         found = await self._context.scheme.without_place([e.sandbox for e in lives.values()])
         gone = set(found)
@@ -61,7 +61,7 @@ class Reconcile:
         self._gone = gone
 
     async def _sweep_idle(self) -> None:
-        """Where no execution runs, no process of the sandbox's uid may."""
+        """Kill processes of a sandbox's uid while no execution runs."""
         idle = {live.sandbox.id: live for live in self._in_use() if _is_idle(live)}
         busy_uids = await self._context.uids.busy([live.sandbox.uid for live in idle.values()])
         busy = {name for name, live in idle.items() if live.sandbox.uid in busy_uids}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lives now: sandboxes, their executions, names and promised memory. In memory, no waits."""
+"""Live sandboxes with executions, names and promised memory. In memory; no method waits."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _OVER = (SandboxState.RELEASED, SandboxState.FAILED)
 
 @dataclass(eq=False, slots=True)
 class LiveExecution:
-    """An execution and what the engine holds for it. `shim` is None before and after its life.
+    """An execution and the engine's objects for the execution.
 
-    deadline_monotonic: when the shim should have ended it; overdue: it did not, so we did.
-    kill_code: what the shim was ordered to kill it for.
+    shim: None before the launch and after the end. deadline_monotonic: time limit of the shim.
+    is_overdue: the shim missed the deadline, so the daemon ended the execution. kill_code: the
+    reason of the order to kill.
     """
 
     execution: Execution
@@ -37,20 +38,20 @@ class LiveExecution:
     watcher: asyncio.Task[None] | None = None
     followers: set[asyncio.Event] = field(default_factory=set)
     input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # Files of a run that are read before its sandbox is released; until it is.
+    # Files of a run to read before the release; None afterwards.
     reading: Reading | None = None
     _weighed: tuple[Command, int] | None = None
 
     @property
     def argument_bytes(self) -> int:
-        """What its record holds of arguments and environment, counted once for each command."""
+        """Memory of the record's arguments and environment in bytes, cached per command."""
         command = self.execution.command
         if self._weighed is None or self._weighed[0] is not command:
             self._weighed = command, argument_bytes(command)
         return self._weighed[1]
 
     def conclude(self) -> None:
-        """Its outcome is final and its record kept: tell all who wait for that."""
+        """Wake all waiters and followers: the outcome is final and the record saved."""
         self.finished.set()
         for follower in self.followers:
             follower.set()
@@ -58,12 +59,12 @@ class LiveExecution:
 
 @dataclass(eq=False, slots=True)
 class DiskState:
-    """A sandbox's last count on disk, where the kernel keeps no books.
+    """The last count of a sandbox's disk use, where no kernel quota exists.
 
-    most: what it has at most, which is `used` where all could be counted; else, by what the whole
-    file system has grown by since then; None: nobody knows. least: what it has for certain.
-    obstacle: why not all could be counted. charged: written by the API since. tolerated: so much
-    over the limit ends nothing (any more). growth: the whole file system's at the count.
+    most_bytes: upper bound; equals the use after a complete count, else grows with the whole file
+    system; None if unknown. least_bytes: lower bound. obstacle: why the count is incomplete.
+    charged_bytes: written by the API since the count. tolerated_bytes: excess that ends no
+    execution. growth_bytes: growth of the whole file system at the time of the count.
     """
 
     most_bytes: int | None = None
@@ -78,18 +79,17 @@ class DiskState:
 
     @property
     def used_bytes(self) -> int | None:
-        """Exactly so much; None where nobody knows."""
+        """The exact use; None if unknown."""
         return self.most_bytes if self.obstacle is None else None
 
 
 @dataclass(eq=False, slots=True)
 class LiveSandbox:
-    """A sandbox and what the engine holds for it.
+    """A sandbox and the engine's objects for the sandbox.
 
-    `starting` counts executions between the request and the exec (and `starting_bytes` their
-    arguments): a release waits for them.
-    `uses` are what the API does with its files: a release ends them. retry_monotonic: not before
-    then is a release that failed tried again by itself.
+    starting, starting_bytes: executions between request and exec, and the memory of the arguments;
+    a release waits for zero. uses: file operations of the API, ended by a release. retry_monotonic:
+    earliest time of the next automatic try of a failed release.
     """
 
     sandbox: Sandbox
@@ -109,7 +109,7 @@ class LiveSandbox:
 
     @property
     def record_bytes(self) -> int:
-        """What its owner makes this record and those of its running executions hold."""
+        """Memory of the records that count for the owner: the sandbox and running executions."""
         env, metadata = self.sandbox.env, self.sandbox.metadata
         weighed = self._weighed
         if weighed is None or weighed[0] is not env or weighed[1] is not metadata:
@@ -119,27 +119,27 @@ class LiveSandbox:
 
     @property
     def is_over(self) -> bool:
-        """Whether only its records are left."""
+        """Whether the sandbox is released or failed, so that only records are left."""
         return self.sandbox.state in _OVER
 
     def touch(self, clock: Clock) -> None:
-        """Somebody used it: its idle time begins anew."""
+        """Restart the idle time."""
         self.sandbox.used_monotonic = clock.monotonic()
         self.sandbox.last_used_at = clock.now()
 
     def running(self) -> list[LiveExecution]:
-        """Executions whose command may run."""
+        """Return the executions whose command may run."""
         return [live for live in self.executions.values() if live.shim is not None]
 
     def made_by(self, request_id: str) -> LiveExecution | None:
-        """What an earlier sending of the same request started."""
+        """Return the execution that an earlier sending of the same request started."""
         for running in self.executions.values():
             if running.execution.request_id == request_id:
                 return running
         return None
 
     def execution(self, execution_id: str) -> LiveExecution:
-        """One execution. Raises ExecutionNotFound."""
+        """Return an execution. Raises ExecutionNotFound."""
         live = self.executions.get(execution_id)
         if live is None:
             raise ExecutionNotFound(
@@ -154,7 +154,7 @@ _DEFAULT_TERMINALS = TerminalBudget()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Reservation:
-    """What a sandbox has that is being made."""
+    """Resources of a sandbox under creation."""
 
     owner_uid: int
     name: str | None
@@ -163,7 +163,7 @@ class _Reservation:
 
 
 class Registry:
-    """All sandboxes of this daemon, ended ones too while their records are kept."""
+    """All sandboxes of this daemon, including released sandboxes with kept records."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Registry:
         return iter(list(self._sandboxes.values()))
 
     def check_takes_work(self) -> None:
-        """Raises Draining while an admin wants no new work here."""
+        """Raise Draining while an admin drains the host."""
         if self.is_draining:
             raise Draining(
                 "cannot take new work: this host is being drained",
@@ -194,19 +194,22 @@ class Registry:
 
     @property
     def executions_running(self) -> int:
-        """How many executions run or are about to."""
+        """Number of running and starting executions."""
         return sum(len(live.running()) + live.starting for live in self._sandboxes.values())
 
     def add(self, live: LiveSandbox) -> None:
-        """From now on it can be found."""
+        """Make a sandbox visible to `find`."""
         self._sandboxes[live.sandbox.id] = live
 
     def forget(self, live: LiveSandbox) -> None:
-        """From now on it cannot be found."""
+        """Hide a sandbox from `find`."""
         self._sandboxes.pop(live.sandbox.id, None)
 
     def find(self, caller: Caller, reference: str) -> LiveSandbox:
-        """By id, or by the caller's own name for a live one. Raises SandboxNotFound."""
+        """Return a sandbox by id, or a live sandbox by the caller's own name.
+
+        Raises SandboxNotFound.
+        """
         live = self._sandboxes.get(reference)
         if live is not None and caller.may_see(live.sandbox.owner_uid):
             return live
@@ -217,7 +220,7 @@ class Registry:
         raise SandboxNotFound(f"cannot find sandbox {reference!r}")
 
     def find_usable(self, caller: Caller, reference: str) -> LiveSandbox:
-        """The same, for a verb that changes it. Raises SandboxReleased too."""
+        """Return a sandbox for a change. Raises SandboxNotFound, SandboxReleased."""
         live = self.find(caller, reference)
         if live.is_over or live.sandbox.state is SandboxState.RELEASING:
             raise SandboxReleased(
@@ -227,12 +230,12 @@ class Registry:
         return live
 
     def visible(self, caller: Caller) -> list[LiveSandbox]:
-        """All that the caller may see, oldest first."""
+        """Return all sandboxes that the caller may see, oldest first."""
         lives = self._sandboxes.values()
         return [live for live in lives if caller.may_see(live.sandbox.owner_uid)]
 
     def made_by(self, caller: Caller, request_id: str) -> LiveSandbox | None:
-        """What an earlier sending of the same request made."""
+        """Return the sandbox that an earlier sending of the same request made."""
         for live in self.visible(caller):
             if live.sandbox.request_id == request_id:
                 return live
@@ -247,7 +250,7 @@ class Registry:
         executions: int = 0,
         record_bytes: int = 0,
     ) -> None:
-        """Raise QuotaExceeded when so much more is over the owner's share."""
+        """Raise QuotaExceeded when the owner's use plus these amounts passes the owner's share."""
         lives = [
             live
             for live in self._sandboxes.values()
@@ -277,15 +280,18 @@ class Registry:
             self.quota.check_share(owner_uid, wanted - record_bytes, record_bytes, others)
 
     def _records_of_others(self, owner_uid: int) -> int:
-        """What is kept for all owners but this one and root."""
+        """Return the bytes of records of all owners except this owner and root."""
         lives = (live for live in self._sandboxes.values() if not live.is_over)
         kept = [(live.sandbox.owner_uid, live.record_bytes) for live in lives]
         kept += [(one.owner_uid, one.record_bytes) for one in self._reservations]
         return sum(size for uid, size in kept if uid not in (0, owner_uid))
 
     def terminals_for(self, owner_uid: int, *, has_tty: bool) -> int:
-        """How many an execution may open that is among those starting; at least its own where it
-        has a terminal. Raises QuotaExceeded and CapacityExceeded."""
+        """Return the number of terminals for an execution that already counts as starting.
+
+        has_tty: the execution has a terminal, so the answer is at least 1. Raises QuotaExceeded and
+        CapacityExceeded.
+        """
         everybody = list(self._sandboxes.values())
         mine = [live for live in everybody if live.sandbox.owner_uid == owner_uid]
         share = self.terminals.share(
@@ -299,11 +305,10 @@ class Registry:
         return max(1, share)
 
     def check_tasks(self, live: LiveSandbox, pids: int, *, is_sum_held: bool) -> None:
-        """Raise QuotaExceeded when what runs may then have more processes and threads than its
-        owner's share, and CapacityExceeded when more than all sandboxes together: with `live`
-        among it, at `pids`. Idle sandboxes have none.
+        """Check the processes and threads of all busy sandboxes, with `live` among them at `pids`.
 
-        is_sum_held: the kernel sees to the latter.
+        is_sum_held: the kernel limits the sum of all sandboxes. Idle sandboxes count zero. Raises
+        QuotaExceeded over the owner's share, CapacityExceeded over the host's sum.
         """
         others = [
             one
@@ -318,13 +323,13 @@ class Registry:
 
     @property
     def committed_bytes(self) -> int:
-        """Memory promised to sandboxes, those being made included."""
+        """Memory promised to all sandboxes, including sandboxes under creation."""
         lives = [live for live in self._sandboxes.values() if not live.is_over]
         kept = sum(live.sandbox.limits.memory_bytes for live in lives)
         return kept + sum(one.memory_bytes for one in self._reservations)
 
     def share_of(self, owner_uid: int) -> tuple[int, int]:
-        """Memory promised to an owner's sandboxes, and how many of its executions run."""
+        """Return an owner's promised memory in bytes and number of running executions."""
         lives = [
             live
             for live in self._sandboxes.values()
@@ -338,7 +343,7 @@ class Registry:
     def reservation(
         self, owner_uid: int, name: str | None, memory_bytes: int, record_bytes: int = 0
     ) -> Iterator[None]:
-        """Hold a name, memory and room for its record while a sandbox is made.
+        """Hold a name, memory and room for the record during a creation.
 
         Raises NameInUse, QuotaExceeded, CapacityExceeded.
         """
@@ -374,8 +379,7 @@ def _executing(lives: Iterable[LiveSandbox]) -> int:
 
 
 def _on_terminals(lives: Iterable[LiveSandbox]) -> int:
-    """Executions with a terminal, and those that start and may have one, but for the one that
-    asks."""
+    """Count executions with a terminal and starting executions, except the asking execution."""
     lives = list(lives)
     running = (one for live in lives for one in live.running())
     with_one = sum(one.execution.command.tty is not None for one in running)

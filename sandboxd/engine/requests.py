@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine is asked for and what it reports: values only."""
+"""Requests to the engine and reports from the engine: values only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sandboxd.core.model import (
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The request that asked; is_retry: it came before, and what it made then is the answer."""
+    """The request of a caller. is_retry: sent before; the answer is the object made then."""
 
     request_id: str
     is_retry: bool = False
@@ -30,7 +30,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRequest:
-    """A sandbox as asked for; None = the server's default."""
+    """A requested sandbox; None = the server's default."""
 
     name: str | None = None
     limits: LimitChanges = field(default_factory=LimitChanges)
@@ -49,7 +49,7 @@ class SandboxRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRequest:
-    """An execution as asked for."""
+    """A requested execution."""
 
     command: Command
     limits: LimitChanges = field(default_factory=LimitChanges)
@@ -58,16 +58,16 @@ class ExecutionRequest:
 
 @dataclass(slots=True)
 class Progress:
-    """How much of an input was written so far."""
+    """The bytes of an input written so far."""
 
     written_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """What a sandbox uses and has used, and its executions whose records are kept.
+    """A sandbox's usage and number of executions with kept records.
 
-    by_execution: the same of each running one, where that was asked for.
+    by_execution: usage of each running execution, if asked for.
     """
 
     sandbox: Sandbox
@@ -79,7 +79,7 @@ class SandboxReport:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What this daemon can do here and how much of it is taken."""
+    """The features and the load of this daemon."""
 
     version: str
     instance_id: str

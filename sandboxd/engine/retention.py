@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which records go first, and what they take. Pure.
+"""Chooses the records to remove and computes the memory of records. Pure.
 
-A bound is on all records together, but what is above it is taken from the owner that has most: so
-nobody's results go because somebody else makes many, or large ones.
+A bound applies to all records together; the excess is taken from the owner with the most, so that
+no owner loses results because of the number or size of another owner's results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandboxd.core.model import Command, Sandbox
 from sandboxd.engine.requests import SandboxRequest
 
 T = TypeVar("T")
-# Many short strings take more than their characters.
+# A string object takes more memory than the characters.
 _FEW_STRINGS = 64
 _STRING_BYTES = 64
 
@@ -28,8 +28,11 @@ def excess(
     size: Callable[[T], int],
     since: Callable[[T], float],
 ) -> list[T]:
-    """Those to give up for the sum of sizes to be within the bound: always of the owner with the
-    largest sum, its largest entry, of equal ones that which is there since longest ago."""
+    """Return the entries to remove so that the sum of sizes meets the bound.
+
+    Chooses repeatedly the largest entry of the owner with the largest sum; of equal entries the
+    oldest.
+    """
     of_owner: dict[int, list[T]] = defaultdict(list)
     sums: dict[int, int] = defaultdict(int)
     for entry in entries:
@@ -51,13 +54,13 @@ def excess(
 
 
 def sandbox_bytes(sandbox: Sandbox | SandboxRequest) -> int:
-    """What a caller makes a sandbox's record hold in memory."""
+    """Return the memory of a sandbox's record that the caller determines, in bytes."""
     pairs = (*sandbox.env.items(), *sandbox.metadata.items())
     return _text_bytes([text for pair in pairs for text in pair])
 
 
 def argument_bytes(command: Command) -> int:
-    """The same of an execution's record, while it runs with its environment."""
+    """Return the memory of an execution's record, environment included, in bytes."""
     env = [text for pair in command.env.items() for text in pair]
     return _text_bytes([*command.argv, command.cwd or "", *env])
 

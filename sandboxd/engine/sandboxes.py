@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a sandbox: create, change, suspend, resume, release."""
+"""The lifecycle of a sandbox: create, change, suspend, resume, release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RETRY_SECONDS = 0.05
 
 
 class Sandboxes:
-    """Makes, changes and removes sandboxes."""
+    """Creates, changes and releases sandboxes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class Sandboxes:
     async def create(
         self, caller: Caller, request: SandboxRequest, *, one_shot: bool = False
     ) -> LiveSandbox:
-        """Make a sandbox; on any error nothing of it is left."""
+        """Create a sandbox; on any error no trace is left."""
         context = self._context
         context.registry.check_takes_work()
         limits = context.settings.policy.for_sandbox(request.limits)
@@ -70,7 +70,7 @@ class Sandboxes:
                 await context.store.save_sandbox(sandbox)
                 await context.scheme.create_sandbox(sandbox)
                 undo.push_async_callback(context.scheme.release_sandbox, sandbox)
-                # A builder that was killed has taken nothing back.
+                # A killed builder leaves mounts behind.
                 undo.push_async_callback(context.roots.remove, sandbox)
                 await self.build_root(sandbox)
                 undo.pop_all()
@@ -110,7 +110,7 @@ class Sandboxes:
             self._context.lifecycle.sandbox(EventType.SANDBOX_CHANGED, sandbox)
 
     async def suspend(self, live: LiveSandbox) -> None:
-        """Stop every process; new executions are refused."""
+        """Freeze every process; refuse new executions until `resume`."""
         async with live.lock:
             _check_not_released(live.sandbox)
             if live.sandbox.state is not SandboxState.READY:
@@ -119,11 +119,11 @@ class Sandboxes:
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
             try:
-                # On disk first: the next daemon must not take a frozen execution for a running one.
+                # Saved first: the next daemon must not take a frozen execution for running.
                 await self._context.store.save_sandbox(live.sandbox)
                 await self._context.scheme.suspend_sandbox(live.sandbox)
             except BaseException:
-                # Nothing was stopped. A release that began meanwhile has the newer state.
+                # No process was frozen. A release that began meanwhile has set the newer state.
                 if live.sandbox.state is SandboxState.SUSPENDED:
                     live.sandbox.state = SandboxState.READY
                 await self._save(live.sandbox)
@@ -133,14 +133,14 @@ class Sandboxes:
             self._context.lifecycle.sandbox(EventType.SANDBOX_SUSPENDED, live.sandbox)
 
     async def resume(self, live: LiveSandbox) -> None:
-        """Let every process go on."""
+        """Thaw every process."""
         async with live.lock:
             _check_not_released(live.sandbox)
             if live.sandbox.state is not SandboxState.SUSPENDED:
                 return
             await asyncio.gather(*(e.shim.thaw() for e in live.running() if e.shim))
             await self._context.scheme.resume_sandbox(live.sandbox)
-            # A release that began meanwhile waits for the lock, and its state is the newer one.
+            # A release that began meanwhile waits for the lock and has set the newer state.
             if live.sandbox.state is SandboxState.SUSPENDED:
                 live.sandbox.state = SandboxState.READY
             live.touch(self._context.clock)
@@ -153,9 +153,9 @@ class Sandboxes:
             self._context.lifecycle.sandbox(EventType.SANDBOX_RESUMED, live.sandbox)
 
     def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:
-        """Begin to release, once; the task ends when everything is gone.
+        """Start a release, unless running; the task ends with the release.
 
-        The code of the first call stays, whoever begins again.
+        The code of the first call stays.
         """
         if live.release is None or (live.release.done() and not live.is_over):
             code = live.sandbox.release_code or code
@@ -168,7 +168,7 @@ class Sandboxes:
         return live.release
 
     async def release(self, live: LiveSandbox, code: ErrorCode) -> None:
-        """Release and wait until everything is gone. Raises OperationTimedOut."""
+        """Release a sandbox and wait for the end. Raises OperationTimedOut."""
         if live.is_over:
             return
         task = self.start_release(live, code)
@@ -180,8 +180,7 @@ class Sandboxes:
             )
 
     async def build_root(self, sandbox: Sandbox) -> None:
-        """Make what it has of its own beside its directories, unless it is there; keep what became
-        of its binds."""
+        """Make the sandbox's root and network unless present; save the state of the binds."""
         spaces = self._context.workspaces
         await spaces.follow_host(sandbox)
         binds = await self._context.roots.build(
@@ -228,7 +227,7 @@ class Sandboxes:
         return sandbox
 
     def _check_place(self, request: SandboxRequest) -> None:
-        """Raise where the host cannot give the place that was asked for."""
+        """Raise when the host cannot give the isolation, root or binds of a request."""
         offers = self._context.settings.offers
         level, _ = offers.choose(request.isolation, request.network)
         for field in ("rootfs", "binds"):
@@ -261,7 +260,7 @@ class Sandboxes:
             held = context.scheme.holds_all_tasks
             context.registry.check_tasks(live, limits.pids, is_sum_held=held)
         before = sandbox.limits
-        # From here on no other request can promise the same.
+        # Reserved at once: no concurrent request may promise the same memory.
         sandbox.limits = replace(
             before,
             memory_bytes=max(before.memory_bytes, limits.memory_bytes),
@@ -283,9 +282,9 @@ class Sandboxes:
             running.execution.limits = changed
 
     async def _release(self, live: LiveSandbox, code: ErrorCode) -> None:
-        """Everything in reverse order. A part that stays is tried again by the next call.
+        """Release all parts in reverse order; a failed part is tried again by the next call.
 
-        Only tries of its own put the next one off and are logged: callers may ask at any rate.
+        Only automatic tries delay the next try and are logged, since callers may ask at any rate.
         """
         is_asked_for = self._context.clock.monotonic() < live.retry_monotonic
         try:
@@ -315,7 +314,7 @@ class Sandboxes:
             await context.scheme.kill_sandbox(sandbox)
             await context.scheme.release_sandbox(sandbox)
             await context.roots.remove(sandbox)
-            # What is left of its files would count against the next sandbox with the uid.
+            # Left files would count against the next sandbox with the same uid.
             await context.workspaces.remove_contents(sandbox)
             await context.workspaces.lift_disk_limit(sandbox.uid)
             if not await self._free_uid(sandbox.uid):
@@ -345,12 +344,12 @@ class Sandboxes:
         while not await self._context.uids.give_back(uid):
             if loop.time() > deadline:
                 return False
-            # /proc tells no one when a process is gone; the killed need a moment.
+            # /proc has no event for the end of a process; killed processes need a moment.
             await asyncio.sleep(_RETRY_SECONDS)
         return True
 
     async def _save(self, sandbox: Sandbox) -> None:
-        """A full disk must not stop a release."""
+        """Save the record; a full disk must not stop a release."""
         try:
             await self._context.store.save_sandbox(sandbox)
         except SandboxdError as exc:
@@ -358,7 +357,7 @@ class Sandboxes:
 
 
 def _check_not_released(sandbox: Sandbox) -> None:
-    """Once more under the lock: a release may have had it first."""
+    """Raise SandboxReleased; called under the lock, since a release may have come first."""
     if sandbox.state not in (SandboxState.READY, SandboxState.SUSPENDED):
         raise SandboxReleased(
             f"cannot use sandbox {sandbox.id}: it is {sandbox.state}", hint="create another one"
@@ -370,7 +369,10 @@ def _is_collected(running: LiveExecution) -> bool:
 
 
 def _follow(execution: Execution, sandbox_limits: Limits) -> Limits:
-    """An execution's limits after its sandbox's changed: its own where it asked, never above."""
+    """Return an execution's limits after a change of the sandbox's limits.
+
+    A limit that the execution asked for stays, but never above the sandbox's.
+    """
     changes = {}
     for name in SCOPE_LIMITS:
         bound = getattr(sandbox_limits, name)

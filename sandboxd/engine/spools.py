@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output on a host whose disk gets full: whoever adds to it makes room, and nobody else.
+"""Output on a filling disk: the owners of new output make room.
 
-A shim ends an execution whose output is more than what it leaves free above the floor below which
-there are no new sandboxes. Many that are smaller still fill the disk: below twice the floor the
-output that was added since there was more goes (growth.py), be it of what runs and prints.
+A shim ends an execution whose output passes the free space above the floor for new sandboxes. Many
+smaller outputs still fill the disk: below twice the floor, output added since the last time with
+more room is removed (growth.py), or the printing execution is ended.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from sandboxd.engine.registry import LiveExecution, LiveSandbox
 
 _log = logging.getLogger(__name__)
 ROOM_PERIOD_SECONDS = 0.25
-# While there is room: so old may be what growth is counted from.
+# Age of the sizes from which growth counts, while the disk has room.
 _SIZES_SECONDS = 1.0
-# However often the disk gets full and has room again.
+# Least time between two warnings.
 _SAY_AGAIN_SECONDS = 3600.0
 
 
 class Spools:
-    """Keeps room for everybody's output."""
+    """Keeps disk space free for the output of all owners."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        # When there was room; what a daemon finds at its start counts for nobody's growth.
+        # Sizes at the last time with room; output from before the start counts as no growth.
         self._before: Sizes | None = None
         self._is_lacking = False
         self._sizes_monotonic = 0.0
         self._said_monotonic: float | None = None
 
     async def pass_once(self) -> None:
-        """One look at the disk, and what has to be done about it."""
+        """Check the disk once and make room."""
         now = self._context.clock.monotonic()
-        # Before the look at the disk: what comes in between is growth.
+        # Before the free space is read: later output counts as growth.
         outputs: list[Output] = []
         is_due = self._before is None or now - self._sizes_monotonic >= _SIZES_SECONDS
         if is_due or self._is_lacking:

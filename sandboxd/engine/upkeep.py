@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The periodic look at everything: deadlines, releases that stuck, records past their time."""
+"""Periodic work: deadlines, failed releases, expired records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OVERDUE_SECONDS = 30.0
 
 
 class Upkeep:
-    """Brings the world to the state wanted; a missed event is only late."""
+    """Restores the wanted state periodically; a missed event is only late."""
 
     def __init__(
         self, context: Context, sandboxes: Sandboxes, executions: Executions, sampler: UsageSampler
@@ -36,9 +36,9 @@ class Upkeep:
         self._reconcile = Reconcile(context, sandboxes, executions)
 
     def start(self) -> None:
-        """From now on, until all tasks are cancelled."""
+        """Start the periodic tasks, which run until cancelled."""
         scheme, launcher = self._context.scheme, self._context.launcher
-        # Beside each other: what one of them waits for must not hold up the others.
+        # Separate tasks: a wait of a task delays no further task.
         for name, period, work in (
             ("upkeep", _PERIOD_SECONDS, self.pass_once),
             ("reconcile", PERIOD_SECONDS, self._reconcile.pass_once),
@@ -51,7 +51,7 @@ class Upkeep:
             self._context.tasks.start(_repeat(name, period, work), name)
 
     async def pass_once(self) -> None:
-        """One round."""
+        """Check all sandboxes and executions once."""
         now = self._context.clock.monotonic()
         await self._prune_sandboxes()
         for live in self._context.registry:
@@ -88,7 +88,7 @@ class Upkeep:
         await self._context.workspaces.remove(live.sandbox.id)
 
     async def _prune_sandboxes(self) -> None:
-        """Remove released ones above the bounds."""
+        """Remove the records of released sandboxes above the bounds."""
         settings = self._context.settings
         for bound, size in (
             (settings.retention_executions, lambda _: 1),
@@ -104,12 +104,12 @@ class Upkeep:
                 await self._forget(live)
 
     async def _prune_executions(self, now: float) -> None:
-        """Remove ended executions past the retention time, then those above the bounds."""
+        """Remove ended executions past the retention time, then above the bounds."""
         settings = self._context.settings
         for live, running in self._ended():
             if now - running.execution.finished_monotonic > settings.retention_seconds:
                 await self._forget_execution(live, running)
-        # Arguments are on disk as well, but it is the daemon's memory that they would fill.
+        # Arguments are on disk too, but the daemon's memory fills first.
         sizes: tuple[tuple[int, Callable[[LiveExecution], int]], ...] = (
             (settings.retention_executions, lambda _: 1),
             (settings.retention_output_bytes, _output_bytes),
@@ -135,14 +135,14 @@ class Upkeep:
 
     async def _forget_execution(self, live: LiveSandbox, running: LiveExecution) -> None:
         if live.executions.pop(running.execution.id, None) is None:
-            # The room for output, which is seen to beside this, was short.
+            # The concurrent task for output space removed the execution already.
             return
         live.has_pruned = True
         await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
 
 
 async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-    """For ever; an error is of this round alone."""
+    """Call `work` every `seconds`, for ever; an error ends only the present round."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -154,7 +154,7 @@ async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None]]
 
 
 def _end_overdue(live: LiveSandbox, now: float) -> None:
-    """End what a shim that hangs did not end: a dead man's switch, well past its deadline."""
+    """End executions whose shim hangs, well past the deadline."""
     for running in live.running():
         deadline = running.deadline_monotonic
         if running.shim is None or deadline is None or now < deadline + _OVERDUE_SECONDS:
@@ -166,7 +166,7 @@ def _end_overdue(live: LiveSandbox, now: float) -> None:
 
 
 def _is_spent(live: LiveSandbox) -> bool:
-    """Whether it was made for one execution, and that one is over, its files read."""
+    """Whether a one-shot sandbox's execution is over and the files are read."""
     started = bool(live.executions) and not live.starting
     is_read = all(one.reading is None for one in live.executions.values())
     return live.sandbox.is_one_shot and started and is_read and not live.running()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the history all that runs, from time to time and for whoever asks for it, and saves it."""
+"""Samples the usage of running executions for the history, periodically and on demand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)
 SAMPLE_SECONDS = 20.0
-# A daemon that is told to stop waits no longer for whoever would tell what is used.
+# A stopping daemon waits no longer for the sample.
 _LAST_SAMPLE_SECONDS = 3.0
-# Whoever asks again at once is told what was seen.
+# Younger samples are answered again.
 _FRESH_SECONDS = 1.0
 
 
 class UsageSampler:
-    """At every running execution."""
+    """Samples all running executions and saves the history."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -29,17 +29,17 @@ class UsageSampler:
         self._is_kept = True
 
     async def restore(self) -> None:
-        """Give the history what an earlier daemon saved."""
+        """Load the history of an earlier daemon."""
         if (past := await self._context.history_store.load()) is not None:
             self._context.lifecycle.history.restore(past)
 
     async def pass_once(self) -> None:
-        """One look at all, and what is over is saved."""
+        """Sample once, then save the closed intervals."""
         await self._sample()
         await self._save()
 
     async def close(self) -> None:
-        """A last look; all of it is saved."""
+        """Sample a last time, then save the whole history."""
         try:
             async with asyncio.timeout(_LAST_SAMPLE_SECONDS):
                 await self._sample()
@@ -58,7 +58,7 @@ class UsageSampler:
             try:
                 await self._context.history_store.save(past)
             except SandboxdError as exc:
-                # It goes on in memory, and is saved with what comes.
+                # The history stays in memory; the next save includes the intervals.
                 if self._is_kept:
                     _log.warning("Cannot keep the history: %s", exc.message)
                 self._is_kept = False
@@ -73,14 +73,14 @@ class UsageSampler:
         self._context.lifecycle.history.sample(found)
 
     async def fresh(self) -> History:
-        """The history with all that runs now in it."""
+        """Return the history with a sample of at most _FRESH_SECONDS of age."""
         history = self._context.lifecycle.history
         if self._context.clock.monotonic() - history.sampled_monotonic > _FRESH_SECONDS:
             await self._sample()
         return history
 
     async def _used_by(self, live: LiveSandbox) -> list[tuple[int, Execution, SandboxUsage]]:
-        # One that is not started yet may never be, and then has no end that would be told.
+        # An execution that never starts reports no end.
         running = {
             one.execution.id: one.execution
             for one in live.running()
@@ -91,7 +91,7 @@ class UsageSampler:
         try:
             used = await self._context.scheme.execution_usages(live.sandbox, running.values())
         except SandboxdError:
-            # Released since: its ends tell of it.
+            # Released meanwhile: the ends of the executions carry the usage.
             return []
         owner = live.sandbox.owner_uid
         return [(owner, running[name], one) for name, one in used.items()]
