@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives `./dev` a Python that can import what a command needs; installs what is missing.
+"""Set-up for `./dev`: a Python with the libraries of a command, installed if missing.
 
 Needs no more than a minimal Debian's python3 (3.11 or later). pip and apt-get are called by package
-name with whatever configuration the host gives them.
+name with the host's own configuration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-# The first Debian whose packages are new enough.
+# The first Debian with new enough packages.
 DEBIAN_WITH_LIBRARIES = 13
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -46,10 +46,11 @@ TEST_LIBRARIES = (
     Library("pytest-timeout", (2, 3), "python3-pytest-timeout"),
     Library("pytest-xdist", (3, 6), "python3-pytest-xdist"),
 )
-# Program -> Debian package. Without bubblewrap a daemon of root's has no isolation level standard.
+# Program -> Debian package. Without bubblewrap a daemon run by root has no isolation level
+# standard.
 RUN_PROGRAMS = {"bwrap": "bubblewrap"}
-# And for tests that stand up a bus, a disk or a repository of their own, or type on a terminal. All
-# others that tests call are essential in Debian, or runtimes that tests skip where they are missing
+# For tests that start a bus, a disk or a repository, or type on a terminal. Further programs of
+# tests are essential in Debian, or runtimes whose tests are skipped without the runtime
 # (tests/unit/test_dev.py has the list).
 TEST_PROGRAMS = {
     **RUN_PROGRAMS,
@@ -63,9 +64,9 @@ TEST_PROGRAMS = {
     "strace": "strace",
     "tmux": "tmux",
 }
-# Each set holds the ones before it: packaging/requirements-SET.txt adds to them.
+# Each set includes the previous sets: packaging/requirements-SET.txt has the additions.
 SETS = ("run", "test", "lint")
-# Linters come from the venv alone, so that they say the same everywhere.
+# Linters come from the venv alone, for the same result on every host.
 SYSTEM_LIBRARIES = {"run": RUN_LIBRARIES, "test": RUN_LIBRARIES + TEST_LIBRARIES}
 
 
@@ -78,7 +79,7 @@ def say(text: str) -> None:
 
 
 def too_old(libraries: tuple[Library, ...]) -> list[Library]:
-    """Return those that this Python has not, or not new enough."""
+    """Return the libraries that this Python lacks or has in too old a version."""
 
     def is_new_enough(library: Library) -> bool:
         try:
@@ -91,7 +92,7 @@ def too_old(libraries: tuple[Library, ...]) -> list[Library]:
 
 
 def os_release() -> dict[str, str]:
-    """Return what os-release(5) says; nothing where it is missing."""
+    """Return the fields of os-release(5); {} if the file is missing."""
     try:
         return platform.freedesktop_os_release()
     except OSError:
@@ -107,7 +108,7 @@ def debian_release() -> int:
 
 
 def is_debian_like() -> bool:
-    """Return whether programs come in packages of Debian's names: Ubuntu says so by ID_LIKE."""
+    """Return whether packages have Debian's names, as on Ubuntu (ID_LIKE)."""
     release = os_release()
     return "debian" in {release.get("ID"), *release.get("ID_LIKE", "").split()}
 
@@ -121,12 +122,12 @@ def may_install_packages() -> bool:
 
 
 def apt_install(packages: list[str]) -> bool:
-    """Install Debian packages as root; on failure say why and return False."""
+    """Install Debian packages as root; on failure print the cause and return False."""
     say(f"installing Debian packages with apt-get: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600"]
     succeeded = False
-    # A failed update may be one stale source among many: the install decides.
+    # A failed update may be a single stale source: only the install counts.
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         command = [*apt, *arguments]
         done = subprocess.run(
@@ -139,7 +140,7 @@ def apt_install(packages: list[str]) -> bool:
 
 
 def install_cpython_tests() -> None:
-    """Give Debian's own Python, as root, the tests that CPython is released with."""
+    """As root on Debian, install CPython's own tests for the system's Python."""
     version = Path("/usr/bin/python3").resolve().name.removeprefix("python")
     if may_install_packages() and not Path(f"/usr/lib/python{version}/test/test_os.py").exists():
         apt_install([f"libpython{version}-testsuite"])
@@ -155,7 +156,7 @@ def checkout_is_writable() -> bool:
 
 
 def private_directory() -> Path:
-    """Where the venv and caches live: the checkout, or the user's cache if that is read-only."""
+    """Return the directory of venv and caches: the checkout, or if read-only the user's cache."""
     if checkout_is_writable():
         return ROOT
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -168,7 +169,7 @@ def requirements(wanted: str) -> list[Path]:
 
 
 def stamp(wanted: str, python: Path) -> str:
-    """Return a digest of all that decides whether a venv holds the set `wanted`."""
+    """Return a digest of the inputs of a venv with the set `wanted`."""
     digest = hashlib.sha256(os.fsencode(python.resolve()))
     for path in requirements(wanted):
         digest.update(path.read_bytes())
@@ -190,7 +191,7 @@ def holds(venv: Path, wanted: str) -> bool:
 def venv_python(wanted: str) -> Path:
     """Return the Python of a private venv that holds the set `wanted`; make or fill it first."""
     directory = private_directory()
-    # A checkout that is read-only for this user may have been set up by its owner.
+    # A checkout that is read-only for this user may have been set up by the owner.
     for venv in (ROOT / ".venv", directory / ".venv"):
         if holds(venv, wanted):
             return venv / "bin" / "python"
@@ -202,7 +203,7 @@ def venv_python(wanted: str) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(f"cannot make a place for the private venv: {error}") from error
-    # Closed, and so unlocked, when this process ends or becomes the command.
+    # Closed, and thus unlocked, when this process ends or executes the command.
     lock = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -235,7 +236,7 @@ def fill_venv(venv: Path, wanted: str) -> None:
 
 
 def oldest_libraries() -> str:
-    """Return a directory of the oldest libraries that are taken, to go before a venv's own."""
+    """Return a directory of the oldest supported libraries, to precede a venv's own in sys.path."""
     pins = ROOT / "packaging/requirements-oldest.txt"
     python = venv_python("test")
     name = hashlib.sha256(pins.read_bytes() + os.fsencode(python.resolve())).hexdigest()[:16]
@@ -272,20 +273,20 @@ def require_venv_module() -> None:
 
 
 def lacking(programs: dict[str, str]) -> list[str]:
-    """Return the packages of the programs that are not there, each once."""
+    """Return the packages of the missing programs, without duplicates."""
     missing = [package for program, package in programs.items() if not shutil.which(program)]
     return list(dict.fromkeys(missing))
 
 
 def find_run_programs() -> None:
-    """Install the programs that a daemon starts; what it does without is its own to say."""
+    """Install the programs that a daemon starts; the daemon itself reports missing ones."""
     missing = lacking(RUN_PROGRAMS)
     if missing and may_install_packages():
         apt_install(missing)
 
 
 def find_test_programs() -> None:
-    """Install the programs that tests start, or say what their want will cost."""
+    """Install the programs that tests start, or print which tests cannot run."""
     missing = lacking(TEST_PROGRAMS)
     if missing and not (may_install_packages() and apt_install(missing)):
         say(f"tests that need {', '.join(missing)} cannot run")
@@ -304,7 +305,7 @@ def checked(command: list[str]) -> None:
 
 
 def set_up(wanted: str) -> str:
-    """Return a Python that can import the set `wanted`, after installing what it lacks."""
+    """Return a Python that can import the set `wanted`, after installing missing libraries."""
     libraries = SYSTEM_LIBRARIES.get(wanted)
     if libraries is None:
         return str(venv_python(wanted))

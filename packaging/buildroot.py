@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Debian root to build packages in, made once by mmdebstrap, and commands in it without network.
+"""A Debian root for package builds, made once by mmdebstrap, and commands inside without network.
 
 Needs root on a Debian host. Roots are kept below ~/.cache/sandboxd/deb, or $SANDBOXD_BUILD_CACHE,
-and never written again once they are made: a command sees its root read-only.
+and never modified once made: a command sees the root read-only.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ BUILD_PACKAGES = (
     "python3-rich",
 )
 LINT_PACKAGES = (*BUILD_PACKAGES, "lintian")
-# What apt-get and the packages' own scripts put there for people.
+# Files for people, which no build needs.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 WORK = "/build"
 _PROGRAMS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux"}
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _MAKE_SECONDS = 1800
-# Mounts end with their namespace; sh stays PID 1 in there and reaps.
+# Mounts end with the mount namespace; sh is PID 1 in the namespace and reaps.
 _ENTER = """\
 root=$1 work=$2 directory=$3; shift 3
 mount --bind "$root" "$root"
@@ -54,7 +54,7 @@ exit $?
 
 
 def ensure(packages: tuple[str, ...], suite: str = SUITE) -> Path:
-    """A root with these packages, made first if there is none. Raises bootstrap.SetupError."""
+    """Return a root with these packages, made if missing. Raises bootstrap.SetupError."""
     _install_programs()
     named = hashlib.sha256("\n".join((suite, *packages, *LEFT_OUT)).encode()).hexdigest()[:16]
     cache = _cache()
@@ -75,7 +75,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     seconds: float = 600,
 ) -> subprocess.CompletedProcess[str]:
-    """A command as root in the root, with `work` as /build and without network.
+    """Run a command as root in the root, with `work` as /build and without network.
 
     stderr is part of stdout. Raises subprocess.TimeoutExpired.
     """
@@ -93,7 +93,7 @@ def run(
 
 
 def cache_directory(name: str) -> Path:
-    """A directory of the cache, made if it is missing."""
+    """Return a directory of the cache, made if missing."""
     path = _cache() / name
     path.mkdir(exist_ok=True)
     return path
@@ -122,7 +122,7 @@ def _install_programs() -> None:
 def _make(root: Path, suite: str, packages: tuple[str, ...]) -> None:
     made = Path(tempfile.mkdtemp(prefix="making-", dir=root.parent))
     left_out = [f"--dpkgopt=path-exclude={path}" for path in LEFT_OUT]
-    # It outlives nobody: what is half made is of no use.
+    # mmdebstrap ends with this process: a partial root is useless.
     command = [
         "setpriv",
         "--pdeathsig",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries of the package that brings its own: the pinned wheels, unpacked."""
+"""The libraries of the bundled package: the pinned wheels, unpacked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import bootstrap
 import buildroot
 
 HERE = Path(__file__).resolve().parent
-# Debian 12's and Ubuntu 24.04's.
+# The Pythons of Debian 12 and Ubuntu 24.04.
 PYTHONS = ("3.11", "3.12")
-# Every manylinux tag that a wheel of today has and glibc 2.36 can run.
+# The manylinux tags of current wheels that glibc 2.36 can run.
 _GLIBC_TAGS = ("manylinux_2_17", "manylinux2014", "manylinux_2_28", "manylinux_2_34")
 _REQUIREMENTS = HERE / "requirements-run.txt"
 _DEBIAN = HERE / "bundled"
@@ -24,7 +24,7 @@ _VERSION = re.compile(r"\((\S+)\)")
 
 
 def adapt(tree: Path) -> None:
-    """Make a staged source tree one of the bundled package. Raises bootstrap.SetupError."""
+    """Turn a staged source tree into the bundled package's. Raises bootstrap.SetupError."""
     for file in _DEBIAN.iterdir():
         shutil.copyfile(file, tree / "debian" / file.name)
         (tree / "debian" / file.name).chmod(file.stat().st_mode)
@@ -36,12 +36,12 @@ def adapt(tree: Path) -> None:
 
 
 def bundled_version(version: str) -> str:
-    """Before the native package's, which an upgrade of the host then takes."""
+    """Return a version that sorts before the native package's, for the upgrade of a host."""
     return f"{version}~bundled"
 
 
 def wheels(python: str) -> list[Path]:
-    """The pinned wheels for one Python, from the cache or by pip. Raises bootstrap.SetupError."""
+    """Return the pinned wheels for a Python, from the cache or by pip. Raises SetupError."""
     directory = buildroot.cache_directory(f"wheels-{python}-{platform.machine()}")
     pip = [str(bootstrap.venv_python("run")), "-m", "pip"]
     command = [
@@ -73,7 +73,7 @@ def _pin(wheel: Path) -> str:
 
 
 def _unpack(files: list[Path], into: Path) -> None:
-    """A wheel without data files and programs is its place in site-packages (PEP 427)."""
+    """Unpack wheels into a site-packages directory (PEP 427). Raises SetupError for data files."""
     for wheel in files:
         with zipfile.ZipFile(wheel) as archive:
             if any(".data/" in name for name in archive.namelist()):

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the Debian package: `./dev deb [--bundled] [--output DIRECTORY] [--force]`.
 
-The native one is for Debian 13 and later, with the distribution's own libraries. --bundled brings
-its libraries along, below /usr/lib/sandboxd, for Debian 12 and Ubuntu 24.04. Both are built in a
-Debian 13 root without network (buildroot.py), from a copy of what `PARTS` names; the same sources
-give the same bytes. Nothing is built again while sources and output are the same.
+The native package is for Debian 13 and later, with the distribution's libraries. The bundled
+package includes the libraries, below /usr/lib/sandboxd, for Debian 12 and Ubuntu 24.04. Both are
+built in a Debian 13 root without network (buildroot.py), from a copy of `PARTS`; the same sources
+give the same bytes. An up-to-date output is not built again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import buildroot
 import bundle
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a package is made from.
+# The sources of a package.
 PARTS = (
     "LICENSE", "README.md", "SECURITY.md", "debian", "docs", "packaging", "pyproject.toml",
     "sandboxd", "units",
 )  # fmt: skip
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*", "made", "*.pyc", "sandboxd.debhelper.log")
-# Without build-essential, whose compilers no package here needs.
+# build-essential has compilers, which no package here needs.
 _BUILD = "dpkg-checkbuilddeps -I && dpkg-buildpackage --no-check-builddeps --no-sign --build=binary"
 _STAMP = "stamp"
 
@@ -45,14 +45,14 @@ class BuildFailed(bootstrap.SetupError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """native or bundled; `wheels` brings the libraries into a source tree."""
+    """A kind of package: native or bundled."""
 
     name: str
     is_bundled: bool
 
     @property
     def pattern(self) -> str:
-        """Of the package's file name."""
+        """Glob pattern of the package's file name."""
         return "sandboxd_*~bundled_*.deb" if self.is_bundled else "sandboxd_*_all.deb"
 
 
@@ -61,7 +61,10 @@ BUNDLED = Kind("bundled", is_bundled=True)
 
 
 def build(kind: Kind, output: Path, *, force: bool = False) -> Path:
-    """The package's file in `output`, built if need be. Raises bootstrap.SetupError, OSError."""
+    """Build the package in `output` unless up to date; return the file.
+
+    Raises bootstrap.SetupError, OSError.
+    """
     output.mkdir(parents=True, exist_ok=True)
     with _lock(output / ".lock"), tempfile.TemporaryDirectory(dir=output, prefix="work-") as work:
         tree = Path(work, "tree", "sandboxd")
@@ -82,7 +85,7 @@ def build(kind: Kind, output: Path, *, force: bool = False) -> Path:
 
 
 def stage(tree: Path, kind: Kind) -> None:
-    """Copy the sources, with modes and times that say nothing of the checkout's."""
+    """Copy the sources, with modes and times independent of the checkout."""
     tree.mkdir(parents=True)
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -97,7 +100,7 @@ def stage(tree: Path, kind: Kind) -> None:
 
 
 def make(root: Path, tree: Path, *, environment: dict[str, str] | None = None) -> Path:
-    """Build a staged tree in a root; the package's file, beside the tree. Raises BuildFailed."""
+    """Build a staged tree in a root; return the package beside the tree. Raises BuildFailed."""
     directory = f"{buildroot.WORK}/{tree.name}"
     done = buildroot.run(
         root, ["sh", "-c", _BUILD], work=tree.parent, directory=directory, environment=environment
@@ -110,7 +113,7 @@ def make(root: Path, tree: Path, *, environment: dict[str, str] | None = None) -
 
 
 def version(tree: Path = ROOT) -> str:
-    """The version that debian/changelog gives."""
+    """Return the version in debian/changelog."""
     first = (tree / "debian/changelog").read_text().splitlines()[0]
     match = re.fullmatch(r"sandboxd \((\S+)\) \S+; urgency=\w+", first)
     if match is None:
@@ -135,7 +138,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit code."""
+    """Build a package; return the exit code."""
     parser = argparse.ArgumentParser(prog="./dev deb", description=__doc__)
     parser.add_argument("--bundled", action="store_true", help="with libraries of its own")
     parser.add_argument("--output", type=Path, default=ROOT / "build/deb", metavar="DIRECTORY")

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the hash-pinned requirements files that `./dev` installs into its private venv.
 
-Run by hand, with any Python that has pip: `python3 packaging/pin.py`. Each file adds to the one
-before it (run, test, lint), so that a set is the files up to its own. The newest releases are
-taken that have a wheel for every Python and machine of `PYTHONS` and `MACHINES`; the ranges are
-the ones in pyproject.toml.
+Run by hand, with any Python that has pip: `python3 packaging/pin.py`. Each file adds to the
+previous files (run, test, lint). Chosen are the newest releases within the ranges of pyproject.toml
+that have a wheel for every Python and machine of `PYTHONS` and `MACHINES`.
 """
 
 import json
@@ -20,9 +19,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
-# Every manylinux tag pip on Debian 12 (glibc 2.36) accepts and wheels of today use.
+# The manylinux tags of current wheels that pip on Debian 12 (glibc 2.36) accepts.
 GLIBC_TAGS = ("manylinux_2_17", "manylinux2014", "manylinux_2_28", "manylinux_2_34")
-# What `./dev test --oldest` puts before the newer ones: Debian 13's.
+# `./dev test --oldest` puts these in place of newer releases: Debian 13's versions.
 OLDEST = ("aiohttp==3.11.16",)
 HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -31,7 +30,7 @@ HEADER = """\
 
 
 def resolve(requirements: list[str], python: str, machine: str) -> Iterator[tuple[str, str]]:
-    """Yield ("name==version", sha256) of each wheel pip would install there."""
+    """Yield ("name==version", sha256) of each wheel that pip would install on the target."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run"]

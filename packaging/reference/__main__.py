@@ -11,7 +11,7 @@ from reference.describe import describe
 
 
 def files() -> dict[str, str]:
-    """Path below the directory -> text. The paths are those below /usr/share."""
+    """Return the text of each file, by the path below /usr/share."""
     commands = describe()
     return {
         **{f"man/man1/{name}": text for name, text in man.pages(commands).items()},
@@ -23,7 +23,7 @@ def files() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write them; returns the exit code."""
+    """Write all files; return the exit code."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2

@@ -71,7 +71,7 @@ _sandboxctl "$@"
 
 
 def bash(commands: list[Command]) -> str:
-    """For bash."""
+    """Return the completion script for bash."""
     choices = [
         f"        {_either(f'{command.name} {flag}' for flag in option.flags)})\n"
         f'            COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$current"))\n'
@@ -90,7 +90,7 @@ def bash(commands: list[Command]) -> str:
 
 
 def zsh(commands: list[Command]) -> str:
-    """For zsh."""
+    """Return the completion script for zsh."""
     listed = [f"        {shlex.quote(f'{command.name}:{command.summary}')}" for command in commands]
     text = _ZSH.replace("@COMMANDS@", "\n".join(listed))
     text = text.replace("@CASES@", "\n".join(map(_zsh_case, commands)))
@@ -98,7 +98,7 @@ def zsh(commands: list[Command]) -> str:
 
 
 def fish(commands: list[Command]) -> str:
-    """For fish."""
+    """Return the completion script for fish."""
     lines = ["# fish completion of sandboxctl", "complete -c sandboxctl -f"]
     for command in commands:
         summary = shlex.quote(command.summary)

@@ -11,7 +11,7 @@ from sandboxd.ctl.main import COMMANDS, argument_usage, command_parser
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option; `metavar` is empty where it takes no value."""
+    """An option; `metavar` is "" for an option without a value."""
 
     flags: tuple[str, ...]
     metavar: str
@@ -30,7 +30,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of sandboxctl, or another program."""
+    """A command of sandboxctl, or a further program."""
 
     name: str
     summary: str
@@ -39,27 +39,27 @@ class Command:
 
     @property
     def takes_sandbox(self) -> bool:
-        """Whether its first argument is a sandbox."""
+        """Whether the first argument is a sandbox."""
         return bool(self.arguments) and self.arguments[0].name == "SANDBOX"
 
     @property
     def takes_program(self) -> bool:
-        """Whether it ends with another command line."""
+        """Whether the command ends with a program's command line."""
         return any(argument.name == "PROGRAM" for argument in self.arguments)
 
 
 def describe() -> list[Command]:
-    """All commands, in the order of --help."""
+    """Return all commands, in the order of --help."""
     return [of_parser(name, COMMANDS[name], command_parser(name)) for name in COMMANDS]
 
 
 def of_parser(name: str, summary: str, parser: argparse.ArgumentParser) -> Command:
-    """What a parser takes."""
+    """Return the options and arguments of a parser."""
     options, arguments = [], []
     for action in parser._actions:
         if action.help == argparse.SUPPRESS:
             continue
-        # argparse expands %-formats of help texts when it prints them.
+        # argparse expands %-formats of help texts only on output.
         text = (action.help or "") % {"prog": parser.prog, "default": action.default}
         if action.option_strings:
             options.append(_option(action, text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Man pages (man(7)): one of sandboxctl, one of each command."""
+"""Man pages (man(7)) of sandboxctl and of each command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENVIRONMENT = (("SANDBOXD_SOCKET", "the daemon's socket, unless --socket names 
 
 
 def pages(commands: list[Command]) -> dict[str, str]:
-    """File name -> page."""
+    """Return each page, by file name."""
     found = {"sandboxctl.1": _main_page(commands)}
     for command in commands:
         found[f"sandboxctl-{command.name}.1"] = _command_page(command)

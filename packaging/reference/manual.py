@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The man pages of the daemon: sandboxd(8), sandboxd.toml(5), sandboxd-api(7).
 
-Options come from the daemon's parser, routes from the API's table, and settings from the commented
-file that an installed host has (packaging/sandboxd.toml); tests hold that one to config.py.
+Options come from the daemon's parser, routes from the API's table, and settings from the installed
+commented file (packaging/sandboxd.toml), which tests compare with config.py.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _HEADING = "## "
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Settings of the file that share a text: `name = value`, each with its default or example."""
+    """Settings of the file that share a text: `name = value`, with the default or an example."""
 
     lines: tuple[str, ...]
     text: str
 
 
 def settings(content: str) -> tuple[list[str], list[tuple[str, list[Setting]]]]:
-    """The file's introduction in paragraphs, and its sections by heading."""
+    """Return the file's introduction in paragraphs, and the sections by heading."""
     introduction: list[str] = []
     sections: list[tuple[str, list[Setting]]] = []
     for block in content.split("\n\n"):
@@ -49,7 +49,7 @@ def settings(content: str) -> tuple[list[str], list[tuple[str, list[Setting]]]]:
 
 
 def pages() -> dict[str, str]:
-    """Path below /usr/share -> page."""
+    """Return each page, by the path below /usr/share."""
     return {
         "man/man8/sandboxd.8": _daemon(),
         "man/man5/sandboxd.toml.5": _settings(),

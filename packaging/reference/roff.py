@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What man pages are written in (man(7)). Text is plain; lines are those of the page's source."""
+"""The source of man pages (man(7)). Text is plain; lines are source lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def page(
     synopsis: list[str],
     sections: Iterable[tuple[str, list[str]]],
 ) -> str:
-    """A whole page. Of the synopsis and of each section: lines."""
+    """Return a whole page. synopsis and sections: source lines."""
     lines = [
         f'.TH "{text(name.upper())}" "{number}" "" "sandboxd {__version__}" "sandboxd"',
         ".SH NAME", rf"{text(name)} \- {text(summary)}",
@@ -28,7 +28,7 @@ def page(
 
 
 def terms(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """A list of terms, each with a text."""
+    """Return a list of terms, each with a text."""
     lines = []
     for term, description in pairs:
         lines += [".TP", rf"\fB{text(term)}\fR", text(description) or r"\&"]
@@ -36,16 +36,16 @@ def terms(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def paragraphs(*descriptions: str) -> list[str]:
-    """One after the other."""
+    """Return a paragraph for each text."""
     return [line for description in descriptions for line in (".PP", text(description))]
 
 
 def literal(lines: Iterable[str]) -> list[str]:
-    """Lines as they are, indented."""
+    """Return the lines verbatim, indented."""
     return [".PP", ".in +4n", ".nf", *(text(line) for line in lines), ".fi", ".in"]
 
 
 def text(plain: str) -> str:
-    """Plain text, with nothing that troff would obey."""
+    """Escape plain text for troff."""
     plain = plain.replace("\\", r"\(rs").replace("-", r"\-").replace("\n", " ")
     return rf"\&{plain}" if plain.startswith((".", "'")) else plain
