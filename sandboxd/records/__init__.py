@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives the daemon: records, history, idempotency keys."""
+"""State that outlives the daemon: records, history, idempotency keys."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history in <state-dir>/history.sqlite; fits ports.store.HistoryStore.
 
-SQLite, since an interval and what was counted until its end have to be there both or not at all
-whatever kills the daemon, and since rows that go make room for new ones: the file stops growing.
-One that cannot be read is set aside as *.unreadable; a newer sandboxd's is left as it is.
+SQLite, since an interval and the amounts counted until the interval's end have to be saved in one
+transaction whatever kills the daemon, and since deleted rows make room for new rows: the file stops
+growing. An unreadable file is set aside as *.unreadable; a newer sandboxd's file is left unchanged.
 """
 
 from __future__ import annotations
@@ -36,23 +36,21 @@ CREATE TABLE counted (
     PRIMARY KEY (sandbox, execution)
 );
 """
-# Another process has no business in it; a backup may read it for a moment.
+# A backup may hold a read lock for a moment; no process but the daemon writes the file.
 _BUSY_SECONDS = 5.0
 
 
 class DiskHistory:
-    """kept: the most intervals."""
+    """The history file of one state directory. kept: the greatest number of intervals."""
 
     def __init__(self, state_directory: str, *, kept: int) -> None:
         self._path = os.path.join(state_directory, _FILE)
         self._kept = kept
 
     async def load(self) -> SavedHistory | None:
-        """What was saved; None where that is nothing or cannot be read."""
         return await asyncio.to_thread(self._load)
 
     async def save(self, past: SavedHistory) -> None:
-        """Add its intervals, all of them or none. Raises what `host_lacks` makes."""
         await asyncio.to_thread(self._save, past)
 
     def _load(self) -> SavedHistory | None:
@@ -64,8 +62,8 @@ class DiskHistory:
             with self._connected() as database:
                 return _read(database)
         except (OSError, sqlite3.OperationalError) as exc:
-            # SQLITE_ERROR: tables are not as they should be. All others are of another's making,
-            # or of this moment, and the file may be of use yet.
+            # SQLITE_ERROR: missing or different tables. The remaining operational errors have an
+            # outside or passing cause (a lock, a full disk), and the file may be of use yet.
             if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
                 self._set_aside(exc)
             else:
@@ -91,7 +89,7 @@ class DiskHistory:
                 sqlite3.SQLITE_READONLY: errno.EROFS,
                 sqlite3.SQLITE_IOERR: errno.EIO,
             }
-            # The low byte is the primary code, the rest says which of its kind.
+            # Extended result codes: the low byte is the primary code (sqlite.org/rescode.html).
             number = numbers.get(getattr(exc, "sqlite_errorcode", 0) & 0xFF)
             cause = OSError(str(exc)) if number is None else OSError(number, str(exc))
             raise host_lacks("cannot write the history", cause, self._path) from exc
@@ -120,22 +118,24 @@ class DiskHistory:
     def _connected(self) -> Iterator[sqlite3.Connection]:
         import sqlite3
 
-        # SQLite makes its journal with the mode of the file.
+        # SQLite makes the journal file with the mode of the database file.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         with closing(
             sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         ) as database:
-            # Its temporary files would be in directories of others.
+            # SQLite makes temporary files in /var/tmp or /tmp, which every user shares.
             database.execute("PRAGMA temp_store = MEMORY")
-            # Else bytes that are no text are an OperationalError, as a disk that is full is.
+            # By default sqlite3 raises OperationalError, as for a full disk, on invalid UTF-8.
             database.text_factory = bytes.decode
             yield database
 
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; what is new is made first. Raises OperationalError for what a newer sandboxd
-    made."""
+    """Commit the block's statements whole or not at all, after making missing tables.
+
+    Raises OperationalError for a file of a newer sandboxd.
+    """
     with database:
         database.execute("BEGIN IMMEDIATE")
         _prepare(database)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Idempotency keys and the first answers to them on disk; fits api.replays.Keys.
 
-One file each below <state-dir>/keys: a line of JSON, then the answer's body. A key without an
-answer is one whose request an earlier daemon did not finish.
+One file per key below <state-dir>/keys: a line of JSON, then the answer's body. At start, a key
+without an answer belongs to a request that an earlier daemon did not finish.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandboxd.osutil.files import write_whole
 
 _log = logging.getLogger(__name__)
 KEPT_SECONDS = 600.0
-# Past the longest execution that may be asked for, so that its retry never starts it again.
+# Longer than the longest execution, so that a late retry never starts the command again.
 UNANSWERED_SECONDS = 8 * 86400.0
 MAX_KEYS = 10_000
 MAX_BYTES = 256 << 20
@@ -33,7 +33,10 @@ _VERSION = 1
 
 
 class DiskKeys:
-    """All keys of one daemon. `open` before anything else; now: the wall clock."""
+    """All keys of one daemon, kept KEPT_SECONDS after the answer. Call `open` first.
+
+    now: the wall clock, in seconds.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class DiskKeys:
         max_keys: int = MAX_KEYS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """max_keys, max_bytes: of one caller."""
+        """max_keys, max_bytes: bounds for one caller."""
         self._directory = os.path.join(state_directory, "keys")
         self._now = now
         self._max_keys = max_keys
@@ -51,7 +54,7 @@ class DiskKeys:
         self._keys: dict[int, dict[str, KeptKey]] = {}
 
     def open(self) -> None:
-        """Find what an earlier daemon kept."""
+        """Read the keys that an earlier daemon kept; remove old and unreadable files."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         for name in sorted(os.listdir(self._directory)):
             path = os.path.join(self._directory, name)
@@ -66,12 +69,10 @@ class DiskKeys:
             self._forget_old(uid)
 
     def find(self, uid: int, key: str) -> KeptKey | None:
-        """What is known of a key."""
         found = self._keys.get(uid, {}).get(_name(key))
         return None if found is None or self._is_old(found) else found
 
     async def begin(self, uid: int, key: str, fingerprint: str, request_id: str) -> KeptKey:
-        """Note a new key before its request does anything. Raises QuotaExceeded, HostDiskFull."""
         self._forget_old(uid)
         keys = self._keys.setdefault(uid, {})
         kept_bytes = sum(one.size_bytes for one in keys.values())
@@ -94,19 +95,15 @@ class DiskKeys:
         return begun
 
     async def keep(self, key: KeptKey, status: int, body: bytes) -> None:
-        """Keep the first answer. Raises HostDiskFull, HostStorageFailed: then what the request made
-        still says what it did."""
         answered = replace(key, status=status, size_bytes=len(body), at=self._now())
         await self._write(answered, body)
         if key.name in self._keys.get(key.uid, {}):
             self._keys[key.uid][key.name] = answered
 
     async def forget(self, key: KeptKey) -> None:
-        """As if the request had never come."""
         self._forget(key)
 
     async def body(self, key: KeptKey) -> bytes | None:
-        """The body of the first answer; None when it cannot be read."""
         return await asyncio.to_thread(_read_body, self._path(key))
 
     def _path(self, key: KeptKey) -> str:

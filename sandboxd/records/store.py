@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of sandboxes and executions on disk; fits ports.store.Store.
 
-One JSON file each, beside what it describes: {"version": 2, "saved": {"boot", "monotonic", "wall"},
-"value": ...}, written to a temporary name and renamed. What an older sandboxd wrote is migrated on
-reading, see migrations.py; of a newer one's nothing is touched. A record that cannot be read is set
-aside as *.unreadable, never deleted.
+One JSON file per record, in the directory of the sandbox or execution: {"version": 2, "saved":
+{"boot", "monotonic", "wall"}, "value": ...}, written to a temporary name and renamed. Records of an
+older sandboxd are migrated on reading, see migrations.py; records of a newer sandboxd are left
+untouched. An unreadable record is set aside as *.unreadable, never deleted.
 
-Monotonic times in a record are of the boot that wrote it. In another boot they are carried over by
-the wall clock, the only one that goes on between them.
+Monotonic times in a record belong to the boot that wrote the record. Reading in a later boot
+converts monotonic times by the wall clock, the only clock that runs on between boots.
 """
 
 from __future__ import annotations
@@ -48,16 +48,15 @@ class DiskStore:
         self._draining = os.path.join(state_directory, "draining")
         self._clock = clock
         self._boot = boot_id()
-        # The last word of two writers of one record has to be the newer one.
+        # Two writers of one record: the newer state has to be written last.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
-        """Write whole or not at all. Raises HostDiskFull, HostStorageFailed."""
         path = os.path.join(self._root, sandbox.id, _SANDBOX_FILE)
         await self._save(path, lambda: _SANDBOX.dump_python(sandbox, mode="json"))
 
     async def save_execution(self, execution: Execution) -> None:
-        """Write whole or not at all; the command's input is not kept.
+        """Write the record whole or not at all, without the command's input.
 
         Raises HostDiskFull, HostStorageFailed.
         """
@@ -82,15 +81,12 @@ class DiskStore:
         return {"boot": self._boot, "monotonic": self._clock.monotonic(), "wall": wall}
 
     async def save_draining(self, draining: bool) -> None:
-        """Whether the host takes no new work. Raises HostDiskFull, HostStorageFailed."""
         await asyncio.to_thread(_set_marker, self._draining, draining)
 
     async def load_draining(self) -> bool:
-        """What was saved last."""
         return await asyncio.to_thread(os.path.exists, self._draining)
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
-        """Everything that is there."""
         return await asyncio.to_thread(self._load)
 
     def _load(self) -> list[tuple[Sandbox, list[Execution]]]:
@@ -126,8 +122,10 @@ class DiskStore:
             return None
 
     def _carry_over(self, value: Record, saved: Record | None) -> None:
-        """Put the times of another boot on this boot's clock; a wall clock that was set back in
-        between has it that no time went by."""
+        """Convert another boot's times in `value` to this boot's monotonic clock, in seconds.
+
+        A wall clock that was set back in between counts as no time passed.
+        """
         now = self._moment()
         if saved is None:
             value |= {name: now["monotonic"] for name in STAMPS if name[:7] != "expires"}
@@ -155,7 +153,7 @@ def _write(path: str, record: Record) -> None:
 
 
 def _set_marker(path: str, there: bool) -> None:
-    """Make or remove an empty file."""
+    """Make or remove the empty file `path`. Raises HostDiskFull, HostStorageFailed."""
     try:
         if there:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
