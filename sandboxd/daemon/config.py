@@ -38,30 +38,30 @@ _PREFIX = "SANDBOX_"
 
 
 def _scalar(value: object) -> object:
-    """Numbers and strings; a TOML file can hold more."""
+    """Return `value` if a number or a string; TOML has more types. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("must be a number or a string")
     return value
 
 
 def _paths(value: object) -> object:
-    """A TOML list, or in the environment one text with commas."""
+    """Return a TOML list unchanged, and the environment's comma-separated text as a tuple."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
 
 
 def _addresses(value: object) -> object:
-    """Networks in CIDR form, in either form of a list."""
+    """Parse a list of networks in CIDR form. Raises ValueError."""
     parts = _paths(value)
     if not isinstance(parts, list | tuple):
         raise ValueError("must be a list of addresses")
-    # An address with bits below its prefix is a mistake, and refused.
+    # ip_network refuses an address with bits set below the prefix, such as 10.0.0.1/8.
     return tuple(ipaddress.ip_network(part) for part in parts)
 
 
 def _flag(value: object) -> bool:
-    """A TOML boolean, or its name in the environment."""
+    """Return a TOML boolean, or the environment's `true` or `false`. Raises ValueError."""
     if isinstance(value, bool):
         return value
     if value in ("true", "false"):
@@ -70,11 +70,11 @@ def _flag(value: object) -> bool:
 
 
 def _unless_unlimited(value: object) -> object:
-    """None for `unlimited`."""
+    """Return None for `unlimited`, else `value`."""
     return None if value == "unlimited" else value
 
 
-# The last validator runs first.
+# pydantic runs the last BeforeValidator first.
 _Bytes = Annotated[int, BeforeValidator(parse_bytes), BeforeValidator(_scalar)]
 _BytesOrUnlimited = Annotated[_Bytes | None, BeforeValidator(_unless_unlimited)]
 _Seconds = Annotated[float, BeforeValidator(parse_seconds), BeforeValidator(_scalar)]
@@ -93,7 +93,7 @@ _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
 
 class Config(BaseModel):
-    """Every setting, its default and its bounds; unknown names are refused."""
+    """All settings, with defaults and bounds; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -168,7 +168,7 @@ class Config(BaseModel):
     uid_count: Annotated[int, Field(ge=1, le=1 << 20)] = DEFAULT_UID_COUNT
 
     def caller_quota(self) -> CallerQuota:
-        """What all sandboxes of one owner may be together."""
+        """Return the quota for the sum over all sandboxes of an owner."""
         return CallerQuota(
             sandboxes=self.max_sandboxes_per_caller,
             memory_bytes=self.max_memory_bytes_per_caller,
@@ -178,7 +178,7 @@ class Config(BaseModel):
         )
 
     def limit_policy(self, budget: Budget, tasks: TaskBudget) -> LimitPolicy:
-        """Defaults and maxima. Raises ConfigError when a default does not fit the host."""
+        """Return default and greatest limits. Raises ConfigError if a default exceeds the host."""
         memory = budget.default_memory(self.memory_limit_bytes)
         if memory < MIN_MEMORY_BYTES:
             raise ConfigError(
@@ -203,7 +203,7 @@ class Config(BaseModel):
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The command line of `sandboxd`."""
+    """Return the parser of `sandboxd`'s command line."""
     parser = argparse.ArgumentParser(
         prog="sandboxd", description="Run untrusted commands under limits; see sandboxctl.",
         allow_abbrev=False,
@@ -235,7 +235,10 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def load(path: str | None, environment: Mapping[str, str]) -> Config:
-    """The settings. path: None = the default file, which may be missing. Raises ConfigError."""
+    """Read the settings from file and environment. Raises ConfigError.
+
+    path: None = the default file, which may be missing.
+    """
     values = _read_file(path)
     for name in Config.model_fields:
         text = environment.get(_PREFIX + name.upper())
@@ -254,7 +257,7 @@ def load(path: str | None, environment: Mapping[str, str]) -> Config:
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """What of the environment looks like a setting and is none. It may be another program's."""
+    """Return a complaint for each SANDBOX_ variable that is no setting, perhaps a foreign one."""
     known = [_PREFIX + name.upper() for name in Config.model_fields]
     return [
         _no_such(name, known)
@@ -281,5 +284,5 @@ def _read_file(path: str | None) -> dict[str, Any]:
 
 
 def named_socket() -> str | None:
-    """The socket the environment names for server, client and sandboxctl alike."""
+    """Return $SANDBOXD_SOCKET, which server, client and sandboxctl share; None if unset."""
     return os.environ.get("SANDBOXD_SOCKET") or None

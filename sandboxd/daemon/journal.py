@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where log lines go: to the journal with their fields where it is our stderr, else as text.
+"""Log lines go to the journal, with fields, where stderr is the journal, else to stderr as text.
 
 Protocol: systemd.io/JOURNAL_NATIVE_PROTOCOL. `journalctl -u UNIT` and `systemctl status UNIT` show
 an entry of a root process that names the unit in OBJECT_SYSTEMD_UNIT (journalctl(1), -u).
@@ -28,7 +28,7 @@ _DEBUG = 7
 
 
 def set_up(environment: Mapping[str, str]) -> None:
-    """Send all log lines from now on to where they belong."""
+    """Send all log lines from now on to the journal or to stderr."""
     handler: logging.Handler = logging.StreamHandler()
     if stderr_is_journal(environment.get("JOURNAL_STREAM", "")) and os.path.exists(SOCKET):
         handler = JournalHandler(SOCKET)
@@ -37,12 +37,15 @@ def set_up(environment: Mapping[str, str]) -> None:
 
 
 def set_level(name: str) -> None:
-    """Tell more or less from now on. Libraries' own lines stay from `info` on."""
+    """Log sandboxd's lines from level `name` on; lines of libraries are logged from `info` on."""
     logging.getLogger("sandboxd").setLevel(name.upper())
 
 
 def stderr_is_journal(stream: str) -> bool:
-    """stream: JOURNAL_STREAM, device and inode of the socket to the journal (systemd.exec(5))."""
+    """Return whether stderr is the journal's socket.
+
+    stream: JOURNAL_STREAM, device and inode of the socket to the journal (systemd.exec(5)).
+    """
     try:
         status = os.fstat(2)
     except OSError:
@@ -51,20 +54,20 @@ def stderr_is_journal(stream: str) -> bool:
 
 
 class LineFormatter(logging.Formatter):
-    """One line for each message, whatever strangers wrote into it; a traceback is set in by two
-    blanks, so that none of its lines is taken for a message."""
+    """Formats each message as a single line, even where hostile text has line breaks.
+
+    A traceback is indented by two blanks, so that no line of a traceback passes for a message.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
         return one_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """See logging.Formatter."""
         return textwrap.indent(super().formatException(ei), "  ", lambda line: True)
 
 
 class JournalHandler(logging.Handler):
-    """One entry a line; text on stderr for one that the journal does not take."""
+    """Sends each log line as a journal entry, or as text to stderr if the journal refuses."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -73,7 +76,6 @@ class JournalHandler(logging.Handler):
         self._socket.settimeout(_SEND_SECONDS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See logging.Handler."""
         try:
             message = record.getMessage()
             if record.exc_info:
@@ -86,13 +88,12 @@ class JournalHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """See logging.Handler."""
         self._socket.close()
         super().close()
 
 
 def entry(record: logging.LogRecord, message: str) -> bytes:
-    """A log line as the journal takes it, bounded."""
+    """Return a log line in the journal's native protocol, at most _MAX_ENTRY_BYTES long."""
     data = b""
     for name, value in _fields(record, message):
         field = _field(name, str(value))

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon: wires everything together and lives from READY to SIGTERM.
 
-Theory of operation. This process answers the API (api/), decides (engine/) and keeps records
-(records/). It runs no command and forks nothing: a spawner (spawner/spawner.py), a service of its
-own on systemd hosts, forks a shim for each execution, and the shim (shim/shim.py) starts, watches,
-judges and records it. Under the systemd scheme (schemes/systemd.py) a sandbox is a transient slice
-and an execution a transient scope, which the daemon asks of systemd while the shim is held; the
-kernel holds the limits. Elsewhere the rlimit scheme (schemes/rlimit.py) does what it can and says
-so. Shims and commands live outside the daemon's own cgroup: SIGTERM leaves them running, and the
-next daemon on the same state directory takes them over (engine/adoption.py). A private daemon
-(`--private`) is for one call of sandboxctl: it ends everything with itself, and ends when its
-standard input does.
+Theory of operation. The daemon answers the API (api/), decides (engine/) and keeps records
+(records/), but runs no command and forks no process: a spawner (spawner/spawner.py), a separate
+service on systemd hosts, forks a shim for each execution, and the shim (shim/shim.py) starts,
+watches, judges and records the command. Under the systemd scheme (schemes/systemd.py) a sandbox is
+a transient slice and an execution a transient scope, which the daemon asks of systemd while the
+shim is held; the kernel holds the limits. Elsewhere the rlimit scheme (schemes/rlimit.py) holds
+limits as far as rlimits and a supervisor can, and reports the rest as missing. Shims and commands
+live outside the daemon's own cgroup: SIGTERM leaves all executions running, and the next daemon on
+the same state directory takes the executions over (engine/adoption.py). A private daemon
+(`--private`) serves a single call of sandboxctl: the daemon exits when standard input ends, and all
+work and state end with the daemon.
 """
 
 from __future__ import annotations
@@ -71,22 +72,20 @@ class SystemClock:
     """Fits ports.host.Clock."""
 
     def now(self) -> datetime:
-        """The wall clock, UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds since boot, the same for every process of this boot."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def main() -> None:
-    """Entry point of `sandboxd`."""
+    """Run `sandboxd`; the exit status is 1 on a SandboxdError at start."""
     arguments = config.argument_parser().parse_args(sys.argv[1:])
     _give_memory_back()
     _raise_descriptor_limit()
     journal.set_up(os.environ)
     try:
-        # By the environment's name already, since a setting beside it may be refused.
+        # Before the settings are read, since a refused setting must not leave an old ready file.
         with _ready_file(os.environ.get("SANDBOX_READY_FILE") or None):
             settings = config.load(arguments.config, os.environ)
             journal.set_level(settings.log_level)
@@ -97,7 +96,7 @@ def main() -> None:
     except SandboxdError as exc:
         _give_up(exc)
     except ExceptionGroup as group:
-        # What is raised while tasks run comes as a group of one.
+        # A TaskGroup wraps an exception of the block in an ExceptionGroup.
         if len(group.exceptions) != 1 or not isinstance(group.exceptions[0], SandboxdError):
             raise
         _give_up(group.exceptions[0])
@@ -109,8 +108,11 @@ def _give_up(exc: SandboxdError) -> NoReturn:
 
 
 def _give_memory_back() -> None:
-    """Keep large buffers in mappings of their own, which end with them: glibc raises the threshold
-    each time one is freed, and then keeps what answers with much output needed (mallopt(3))."""
+    """Fix glibc's mmap threshold at 128 KiB, so that freed large buffers go back to the kernel.
+
+    By default glibc raises the threshold each time a mapping is freed, and then keeps the memory of
+    answers with much output (mallopt(3)).
+    """
     mallopt = getattr(libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
@@ -118,14 +120,17 @@ def _give_memory_back() -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """Each execution holds two: the soft limit is for programs that use select(2), we do not."""
+    """Raise RLIMIT_NOFILE to the hard limit: each execution holds two descriptors.
+
+    The low soft limit is for programs that use select(2); the daemon does not.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
 def _ready_file(path: str | None) -> Iterator[None]:
-    """Gone before start-up work begins and on every exit; `_Daemon` makes it when ready."""
+    """Remove the ready file before start-up work and on every exit; `_Daemon` makes the file."""
     if path is None:
         yield
         return
@@ -139,7 +144,7 @@ def _ready_file(path: str | None) -> Iterator[None]:
 
 
 class _Daemon:
-    """One run of the daemon."""
+    """A run of the daemon, from start to stop."""
 
     def __init__(self, arguments: argparse.Namespace, settings: config.Config) -> None:
         self._settings = settings
@@ -153,7 +158,7 @@ class _Daemon:
         self._was_ready = False
 
     async def run(self) -> None:
-        """Start, serve, stop."""
+        """Start, serve until told to stop, stop. Raises SandboxdError if the start fails."""
         stop = _stop_event(watch_stdin=self._private)
         self._prepare_directories()
         async with AsyncExitStack() as cleanup:
@@ -171,7 +176,7 @@ class _Daemon:
                 self._state,
                 self._privileges,
                 disk_floor_bytes=self._settings.disk_floor_bytes,
-                # What is there can be ended whatever holds it.
+                # --stop-all ends existing work by whatever means holds the disk limits.
                 disk_means=DiskMeans("auto" if self._stop_all else self._settings.disk_means),
             )
             directories.open()
@@ -209,7 +214,7 @@ class _Daemon:
                 tasks.cancel_all()
 
     async def _leave(self, chosen: Chosen) -> None:
-        """Close what was opened; after a start that failed nothing that it made is left."""
+        """Close scheme and launcher; after a failed start, undo all that the start made."""
         if self._was_ready or self._private or self._stop_all:
             await chosen.close(self._private or self._stop_all)
         else:
@@ -267,7 +272,7 @@ class _Daemon:
             await asyncio.sleep(seconds / 2)
 
     def _remove_private_directories(self) -> None:
-        """A private daemon's go with it; one that never got ready leaves its log to its parent."""
+        """Remove a private daemon's directories, unless never ready: the parent reads the log."""
         if self._private and self._was_ready:
             instance.remove_directories(self._state, self._runtime)
 
@@ -312,7 +317,7 @@ class _Daemon:
         )
 
     def _io_device(self) -> tuple[str, str]:
-        """What gets the IO limits, and how it was found."""
+        """Return the device or path for the IO limits, and how the device was found."""
         if self._settings.io_device is not None:
             return self._settings.io_device, f"{self._settings.io_device}, as configured"
         found = backing(self._state)
@@ -386,7 +391,7 @@ def _missing_filter() -> tuple[MissingFeature, ...]:
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
-    """Set by SIGTERM and SIGINT and, if asked, by the end of standard input."""
+    """Return an event that SIGTERM, SIGINT and, with `watch_stdin`, the end of stdin set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
