@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers. Plain numbers, with their unit in the name; times in RFC 3339, UTC."""
+"""Answers: plain numbers, with the unit in the field's name; times in RFC 3339, UTC."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from sandboxd.core.model import (
 from sandboxd.wire import limits
 
 INLINE_BYTES = 1 << 20
-# What takes less than a millisecond; a multiple of three, so that base64 can be joined.
+# Encoded in less than a millisecond; a multiple of three, so that base64 of steps can be joined.
 _STEP_BYTES = 48 << 10
 
 
 class Answer(BaseModel):
-    """What every answer has in common."""
+    """The base of all answers: frozen, with no unknown fields."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
 
@@ -57,7 +57,7 @@ else:
 
 
 class EnforcementAnswer(Answer):
-    """Who holds one limit: `kernel`, `supervisor` or `none`; `precision` is the supervisor's."""
+    """What holds a limit: `kernel`, `supervisor` or `none`; `precision` is the supervisor's."""
 
     by: str
     detail: str
@@ -65,7 +65,7 @@ class EnforcementAnswer(Answer):
 
 
 class UsageAnswer(Answer):
-    """What an execution used; null where this host cannot know."""
+    """The resources an execution used; null where this host cannot measure."""
 
     wall_seconds: float | None
     cpu_seconds: float | None
@@ -81,7 +81,7 @@ class UsageAnswer(Answer):
 
 
 class BindAnswer(Answer):
-    """A path of the host's that is seen inside."""
+    """A path of the host that a sandbox sees."""
 
     source: str
     target: str
@@ -113,7 +113,7 @@ class SandboxAnswer(Answer):
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> SandboxAnswer:
-        """The answer about `sandbox` as it is now."""
+        """Return the answer about `sandbox` in its present state."""
         return cls(
             id=sandbox.id,
             name=sandbox.name,
@@ -136,7 +136,7 @@ class SandboxAnswer(Answer):
 
 
 class SandboxList(Answer):
-    """A page of sandboxes, oldest first; `next_cursor` null = the last one."""
+    """A page of sandboxes, oldest first; `next_cursor` null = the last page."""
 
     sandboxes: list[SandboxAnswer]
     next_cursor: str | None
@@ -144,7 +144,7 @@ class SandboxList(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """The first bytes of a stream, as they go into an answer."""
+    """The first bytes of a stream, as text and, where text loses bytes, as base64."""
 
     text: str
     base64: str | None
@@ -153,10 +153,10 @@ class Inline:
 
     @classmethod
     def steps(cls, data: bytes, summary: OutputSummary) -> Generator[None, None, Inline]:
-        """From the first bytes of a stream: at most INLINE_BYTES of them, cut between characters.
+        """Encode at most INLINE_BYTES of a stream's first bytes, cut between characters.
 
-        data: INLINE_BYTES + 1 bytes of the stream, or all of a shorter one. Made in steps, for a
-        caller with other things to do in between; the generator returns what was made.
+        data: INLINE_BYTES + 1 bytes of the stream, or all of a shorter stream. The generator yields
+        between steps, so that the event loop can run, and returns the Inline.
         """
         size = max(len(data), summary.size_bytes)
         kept = memoryview(data)[:INLINE_BYTES]
@@ -172,7 +172,7 @@ class Inline:
             texts.append(text)
             yield
         if is_cut:
-            # Only a sequence that the cut itself broke is left for the next read.
+            # The decoder holds back a UTF-8 sequence only where the cut broke the sequence.
             kept = kept[: len(kept) - len(decoder.getstate()[0])]
         if not (is_lossy or same_bytes != len(kept)):
             return cls("".join(texts), None, size, is_cut)
@@ -184,7 +184,7 @@ class Inline:
 
 
 class ExecutionAnswer(Answer):
-    """An execution. Lists carry no output; other answers the first MiB of each stream."""
+    """An execution. Lists carry no output; single answers carry the first MiB of each stream."""
 
     id: str
     sandbox_id: str
@@ -199,7 +199,7 @@ class ExecutionAnswer(Answer):
     stdin_open: bool
     stdout: str | None
     stderr: str | None
-    # There only where the text lost bytes, see _leave_out_base64.
+    # Present only where the text lost bytes, see _leave_out_base64.
     stdout_base64: str | None = None
     stderr_base64: str | None = None
     stdout_bytes: int
@@ -222,7 +222,7 @@ class ExecutionAnswer(Answer):
     @model_serializer(mode="wrap")
     def _leave_out_base64(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        # The last one is that of a run with files to be read.
+        # `files` is a field of RunAnswer.
         for name in ("stdout_base64", "stderr_base64", "files"):
             if fields.get(name) is None:
                 fields.pop(name, None)
@@ -232,7 +232,7 @@ class ExecutionAnswer(Answer):
     def of(
         cls, execution: Execution, stdout: Inline | None, stderr: Inline | None
     ) -> ExecutionAnswer:
-        """The answer about `execution` as it is now; the streams are None in lists."""
+        """Return the answer about `execution` in its present state; streams are None in lists."""
         outcome = execution.outcome
         return cls(
             id=execution.id,
@@ -262,14 +262,16 @@ class ExecutionAnswer(Answer):
 
 
 class InputAnswer(Answer):
-    """Input that a command can no longer miss."""
+    """Input that a command can no longer miss, in bytes."""
 
     written_bytes: int
 
 
 class OutputEvent(Answer):
-    """A piece of one stream, cut between characters; `base64` is there where text loses bytes, and
-    `at` where times were asked for and are known."""
+    """A piece of a stream, cut between characters.
+
+    `base64` is present where text loses bytes, `at` where times were asked for and are known.
+    """
 
     offset_bytes: int
     size_bytes: int
@@ -279,7 +281,7 @@ class OutputEvent(Answer):
 
     @classmethod
     def of(cls, offset_bytes: int, data: bytes, at: datetime | None = None) -> OutputEvent:
-        """The event about `data`, which begins at that byte of its stream and came then."""
+        """Return the event about `data`, which begins at `offset_bytes` and was printed `at`."""
         text = data.decode("utf-8", "replace")
         encoded = None if text.encode() == data else base64.b64encode(data).decode("ascii")
         return cls(
@@ -288,14 +290,14 @@ class OutputEvent(Answer):
 
 
 class ExecutionList(Answer):
-    """A page of executions, oldest first; `next_cursor` null = the last one."""
+    """A page of executions, oldest first; `next_cursor` null = the last page."""
 
     executions: list[ExecutionAnswer]
     next_cursor: str | None
 
 
 def enforcement_answer(enforcement: Mapping[str, Enforcement]) -> dict[str, EnforcementAnswer]:
-    """Per limit, who holds it."""
+    """Return the enforcement of each limit, by the limit's name."""
     return {
         name: EnforcementAnswer(by=held.by.value, detail=held.detail, precision=held.precision)
         for name, held in enforcement.items()

@@ -15,7 +15,7 @@ from sandboxd.wire.quantities import Mode
 from sandboxd.wire.queries import whole_number
 from sandboxd.wire.requests import Request
 
-# Far beyond any file's, and within what every file system can keep.
+# Seconds until the year 2242, later than any real file's; ext4 stores times until 2446.
 MAX_MTIME = 1 << 33
 MAX_DEPTH = 4096
 MAX_ENTRIES = 10_000
@@ -34,11 +34,11 @@ class WriteQuery(Request):
     """PUT .../files/{path}."""
 
     mode: Mode | None = None
-    """Permission bits; without it those of the file that is replaced, else 0644."""
+    """Permission bits; default: those of the replaced file, else 0644."""
     parents: Switch = False
-    """Make the directories on the way there."""
+    """Make missing parent directories."""
     mtime: Annotated[int, whole_number(0, MAX_MTIME)] | None = None
-    """When it is said to have been changed, in seconds since 1970; without it, now."""
+    """Modification time of the file, in seconds since 1970; default: now."""
 
 
 class ChangeQuery(Request):
@@ -48,9 +48,9 @@ class ChangeQuery(Request):
     to: str | None = None
     """The new path, for rename."""
     mode: Mode | None = None
-    """Permission bits of a new directory, 0755 without it."""
+    """Permission bits of a new directory; default: 0755."""
     parents: Switch = False
-    """Make the directories on the way there; one that is there already is fine."""
+    """Make missing parent directories; an existing directory is no error."""
 
 
 class ListQuery(Request):
@@ -65,7 +65,7 @@ class ListQuery(Request):
 
 
 class EntryAnswer(Answer):
-    """An entry. Text has U+FFFD for bytes that are not UTF-8; then the base64 fields are there."""
+    """An entry. Text has U+FFFD for bytes that are not UTF-8; then base64 fields are present."""
 
     name: str
     path: str
@@ -84,7 +84,7 @@ class EntryAnswer(Answer):
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
-        """The answer about one entry."""
+        """Return the answer about `entry`."""
         path, path_base64 = _text(entry.path)
         target, target_base64 = (None, None) if entry.target is None else _text(entry.target)
         return cls(
@@ -101,8 +101,10 @@ class EntryAnswer(Answer):
 
 
 class DirectoryAnswer(Answer):
-    """What is below a directory, by path; truncated: there is more than `limit`, or than 4 MiB of
-    paths."""
+    """The entries below a directory, by path.
+
+    truncated: the directory has more than `limit` entries, or than 4 MiB of paths.
+    """
 
     entries: list[EntryAnswer]
     truncated: bool
@@ -122,8 +124,7 @@ class FileError(Answer):
 
 
 class ReadFileAnswer(Answer):
-    """A file after a run: its content as `text`, or where that would lose bytes as `base64`; or
-    `error`."""
+    """A file after a run: content as `text`, or as `base64` where text loses bytes; or `error`."""
 
     path: str
     size_bytes: int | None
@@ -134,7 +135,7 @@ class ReadFileAnswer(Answer):
 
     @classmethod
     def of(cls, file: ReadFile) -> Self:
-        """The answer about one file."""
+        """Return the answer about `file`."""
         path = file.path.decode("utf-8", "replace")
         if file.error is not None:
             error = FileError(code=file.error.code, message=file.error.message)
@@ -147,6 +148,6 @@ class ReadFileAnswer(Answer):
 
 
 class RunAnswer(ExecutionAnswer):
-    """An execution, with the files that were to be read after it."""
+    """An execution, with the files read after the end."""
 
     files: list[ReadFileAnswer] | None = None

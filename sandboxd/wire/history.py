@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /v1/history: what was used, how executions ended and what was refused, over time."""
+"""GET /v1/history: usage, ends of executions and refusals over time."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class HistoryQuery(Request):
         return self
 
     def bounds(self, now: datetime) -> tuple[datetime, datetime]:
-        """Since when and until when; at most 31 days."""
+        """Return begin and end of the period, at most 31 days apart, in UTC."""
         until = (self.until or now).astimezone(UTC)
         since = (self.since or until - _DEFAULT).astimezone(UTC)
         return max(min(since, until), until - _LONGEST), until
 
 
 class UsageTotalsAnswer(Answer):
-    """Null where nothing of it is known.
+    """Usage totals over a time; null where unknown.
 
-    executions: the most at once. memory_bytes: the most at any look, or of one execution. The
-    others: of the whole time.
+    executions: the most at once. memory_bytes: the most at any measurement, or in one execution's
+    peak. Remaining fields: sums over the whole time.
     """
 
     executions: int
@@ -58,19 +58,19 @@ class UsageTotalsAnswer(Answer):
 
 
 class PointAnswer(UsageTotalsAnswer):
-    """From `at` on, for `interval_seconds`."""
+    """The totals from `at` on, for `interval_seconds`."""
 
     at: datetime
 
 
 class OwnerAnswer(UsageTotalsAnswer):
-    """`owner_uid` null: all those for whom there was no room."""
+    """The totals of an owner; `owner_uid` null: all owners beyond the number kept apart."""
 
     owner_uid: int | None
 
 
 class HistoryAnswer(Answer):
-    """Points in which nothing happened are left out; before `known_since` nothing is known."""
+    """The history of a period, without empty points; unknown before `known_since`."""
 
     since: datetime
     until: datetime
@@ -81,7 +81,7 @@ class HistoryAnswer(Answer):
 
     @classmethod
     def of(cls, period: Period) -> HistoryAnswer:
-        """The answer about `period`."""
+        """Return the answer about `period`."""
         return cls(
             since=period.since,
             until=period.until,

@@ -21,7 +21,7 @@ from sandboxd.wire.answers import Answer, EnforcementAnswer, LimitsAnswer
 
 
 class CapacityAnswer(Answer):
-    """What limits may promise together, and how much of the memory they do."""
+    """The sums that limits of all sandboxes may reach, and the memory committed so far."""
 
     budget_bytes: int
     reserve_bytes: int
@@ -35,14 +35,14 @@ class CapacityAnswer(Answer):
 
 
 class MissingFeatureAnswer(Answer):
-    """One thing that this host lacks, and how to get it."""
+    """A prerequisite that this host lacks, and the remedy."""
 
     what: str
     remedy: str
 
 
 class OfferAnswer(Answer):
-    """An isolation level or a network here: available where it lacks nothing and is allowed."""
+    """An isolation level or a network: available if allowed and if no prerequisite is missing."""
 
     available: bool
     detail: str
@@ -51,8 +51,7 @@ class OfferAnswer(Answer):
 
 
 class IsolationAnswer(Answer):
-    """What stands between commands and this host; the defaults are what a request gets that names
-    none."""
+    """The isolation levels and networks of this host, and the defaults for requests naming none."""
 
     default_level: Isolation
     default_network: Network
@@ -61,7 +60,7 @@ class IsolationAnswer(Answer):
 
 
 class CgroupAnswer(Answer):
-    """The cgroup mode asked for, the version found, and what follows from it."""
+    """The cgroup mode asked for, the version found, and the reason for the scheme in use."""
 
     mode: str
     version: str
@@ -69,7 +68,7 @@ class CgroupAnswer(Answer):
 
 
 class HostAnswer(Answer):
-    """What this daemon can do here, and how much of it is taken."""
+    """The daemon's abilities on this host, and the capacity in use."""
 
     version: str
     instance_id: str
@@ -87,7 +86,7 @@ class HostAnswer(Answer):
 
 
 class ResourceControlAnswer(Answer):
-    """What holds limits here; a quota is true only where the sum over a sandbox is held."""
+    """The means that hold limits; a quota is true only where the sum over a sandbox is held."""
 
     scheme: SchemeName
     cgroup: CgroupAnswer
@@ -101,7 +100,7 @@ class ResourceControlAnswer(Answer):
 
 
 class HealthAnswer(Answer):
-    """The daemon answers; whether it takes work is /readyz's to say."""
+    """The daemon answers; /readyz says whether the daemon takes work."""
 
     status: str
     version: str
@@ -110,7 +109,7 @@ class HealthAnswer(Answer):
 
 
 class EventAnswer(Answer):
-    """The data of one event of /v1/events; null where it says nothing of the kind."""
+    """The data of an event of /v1/events; null where a field does not apply."""
 
     type: EventType
     at: datetime
@@ -133,7 +132,7 @@ class ReadyAnswer(Answer):
 
 
 class ErrorBody(Answer):
-    """What went wrong: a stable code, text for people, and what to do."""
+    """An error: a stable code, text for people, and a hint what to do."""
 
     code: str
     message: str
@@ -144,6 +143,6 @@ class ErrorBody(Answer):
 
 
 class ErrorAnswer(Answer):
-    """The body of every answer that is not 2xx."""
+    """The body of every answer with a status outside 2xx."""
 
     error: ErrorBody

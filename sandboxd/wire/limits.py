@@ -17,12 +17,15 @@ _TYPES: dict[Unit, Any] = {
 
 
 def body_fields() -> dict[str, Any]:
-    """For pydantic's create_model: what a request may give, each or none."""
+    """Return the optional fields of a request's limits, for pydantic's create_model."""
     return {limit.name: (_asked(limit) | None, None) for limit in LIMITS}
 
 
 def answer_fields() -> dict[str, Any]:
-    """For pydantic's create_model: plain numbers, null where the default is no limit."""
+    """Return the fields of an answer's limits, for pydantic's create_model.
+
+    Fields are plain numbers, null where the default is no limit.
+    """
     return {limit.name: (_told(limit), ...) for limit in LIMITS}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which field somebody meant who wrote one that there is not. Pure, and bounded by its caller."""
+"""Suggests a field for an unknown field's name. Pure; the caller bounds the number of fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 _UNIT = re.compile(r"_(bytes|seconds|sec|secs|ms|kb|mb|gb|mib|gib|limit|per_second)$")
-# What other programs call it.
+# Names that other programs give to the same fields.
 _ELSEWHERE = {
     "cmd": "command", "args": "argv", "arguments": "argv", "environment": "env", "mem": "memory",
     "cpu": "cpus", "processes": "pids", "working_dir": "cwd", "workdir": "cwd", "image": "rootfs",
@@ -22,7 +22,7 @@ _NEAR_ENOUGH = 0.75
 
 
 def meant(model: type[BaseModel], path: Sequence[Any]) -> str | None:
-    """A field of `model`, or of one in it, for the unknown one at `path`; None = no idea."""
+    """Return a field of `model`, or of a nested model, for the unknown field at `path`, or None."""
     *above, wrong = map(str, path)
     for name in above:
         inner = _model_of(model, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sandbox and its executions use."""
+"""Answers about the usage of a sandbox and of executions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandboxd.wire.answers import Answer
 
 
 class MemoryMetrics(Answer):
-    """Bytes; anon, file (page cache and files in memory) and swap are parts of it."""
+    """Memory in bytes; anon, file (page cache, files in memory) and swap are parts of current."""
 
     current_bytes: int | None
     peak_bytes: int | None
@@ -21,7 +21,7 @@ class MemoryMetrics(Answer):
 
 
 class CpuMetrics(Answer):
-    """Used so far, and stood still for the limit's sake."""
+    """CPU time used, and time throttled by the limit, in seconds."""
 
     seconds: float | None
     throttled_seconds: float | None
@@ -48,7 +48,7 @@ class DiskMetrics(Answer):
 
 
 class PressureMetrics(Answer):
-    """Shares of time in which somebody waited (some) or nobody got on (full)."""
+    """Pressure stalls: percent of the time in which some tasks, or all tasks (full), waited."""
 
     some_avg10_percent: float
     some_avg60_percent: float
@@ -61,7 +61,7 @@ class PressureMetrics(Answer):
 
     @classmethod
     def of(cls, pressure: Pressure) -> PressureMetrics:
-        """The answer about one resource."""
+        """Return the answer about one resource."""
         some, full = pressure.some_percent, pressure.full_percent or (None, None, None)
         return cls(
             some_avg10_percent=some[0],
@@ -83,7 +83,7 @@ class ExecutionMetrics(Answer):
 
 
 class UsedMetrics(Answer):
-    """What a sandbox or an execution uses and has used; null where this host cannot know."""
+    """The usage of a sandbox or an execution; null where this host cannot measure."""
 
     memory: MemoryMetrics
     cpu: CpuMetrics
@@ -93,7 +93,7 @@ class UsedMetrics(Answer):
 
     @classmethod
     def of_used(cls, used: SandboxUsage, **more: Any) -> Self:
-        """The answer about `used`; more: the other fields."""
+        """Return the answer about `used`; more: further fields of the class."""
         pressure = used.pressure
         return cls(
             memory=MemoryMetrics(
@@ -114,7 +114,7 @@ class UsedMetrics(Answer):
 
 
 class MetricsAnswer(UsedMetrics):
-    """Of a sandbox; `by_execution`: of each running execution by its id, where asked for."""
+    """The usage of a sandbox; `by_execution`: usage by id of running executions, if asked for."""
 
     sandbox_id: str
     disk: DiskMetrics
@@ -131,7 +131,7 @@ class MetricsAnswer(UsedMetrics):
         total: int,
         by_execution: Mapping[str, SandboxUsage] | None = None,
     ) -> MetricsAnswer:
-        """The answer about `sandbox` as it is now."""
+        """Return the answer about `sandbox` at this time."""
         each = None if by_execution is None else by_execution.items()
         return cls.of_used(
             used,

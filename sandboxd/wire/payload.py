@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Field types of what a command is given: argv, environment, working directory, input, metadata.
+"""Field types of a command's argv, environment, working directory, input and metadata.
 
-The kernel's bounds (execve(2)): one argument or environment entry, with its NUL, is at most 32
-pages; all of them, with a pointer for each, at most a quarter of the 8 MiB stack. Refused here,
-since an E2BIG later does not say which one it was.
+The kernel's bounds (execve(2)): an argument or environment entry, with the final NUL, is at most 32
+pages; all strings, with a pointer for each, at most a quarter of the 8 MiB stack. Larger requests
+are refused here, since E2BIG of execve names no argument.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandboxd.errors import InvalidRequest
 from sandboxd.wire.quantities import text
 
 MAX_STRING_BYTES = 128 << 10
-# Less than the kernel's 2 MiB by the base environment, the path and what exec itself puts there.
+# Less than the kernel's 2 MiB by the base environment, the path and the auxiliary vector.
 MAX_EXEC_BYTES = (2 << 20) - (32 << 10)
 MAX_ARGUMENTS = 65_536
 MAX_ENV_ENTRIES = 4_096
@@ -33,13 +33,13 @@ _POINTER_BYTES = 8
 
 
 def exec_bytes(argv: Iterable[str], env: Mapping[str, str]) -> int:
-    """What argv and env take in a new program's stack."""
+    """Return the bytes that argv and env take in a new program's stack."""
     entries = [*argv, *(f"{key}={value}" for key, value in env.items())]
     return len("".join(entries).encode()) + len(entries) * (1 + _POINTER_BYTES)
 
 
 def check_exec_bytes(argv: Iterable[str], env: Mapping[str, str]) -> None:
-    """Raise ValueError when the kernel would not take both together."""
+    """Raise ValueError when argv and env together exceed MAX_EXEC_BYTES."""
     total = exec_bytes(argv, env)
     if total > MAX_EXEC_BYTES:
         raise ValueError(
@@ -64,8 +64,10 @@ def _one_string(value: object, what: str) -> str:
 
 
 def _are_plain(values: list[object]) -> bool:
-    """Whether all are strings that nothing is wrong with, told faster than for each: none is so
-    long that it or two of them could be over the bound."""
+    """Return whether all values are short strings that a C string can carry, checked at once.
+
+    Short: a tenth of MAX_STRING_BYTES, so that name and value of an entry fit together in UTF-8.
+    """
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values) or max(map(len, texts), default=0) * 10 >= MAX_STRING_BYTES:
         return False

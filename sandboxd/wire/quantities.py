@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Field types of requests: quantities, names and text, each with its bounds and its schema.
+"""Field types of requests: quantities, names and text, with bounds and schema.
 
 JSON's true is Python's 1, so every number here refuses bool by name.
 """
@@ -21,7 +21,7 @@ _LAST_SIGNAL = 64
 
 
 def text(value: str) -> str:
-    """`value`, if a C string can carry it. Raises ValueError otherwise."""
+    """Return `value`. Raises ValueError if a C string in UTF-8 cannot carry `value`."""
     if "\0" in value:
         raise ValueError("must not have a NUL byte")
     try:
@@ -52,7 +52,7 @@ def _cpus(value: object) -> float:
 
 
 def _bounded_seconds(value: object, maximum: float) -> float:
-    """Seconds where 0 means at once, up to `maximum`."""
+    """Return seconds from 0 (at once) to `maximum`. Raises ValueError."""
     is_zero = value in ("0", "0s") or (value == 0 and not isinstance(value, bool))
     seconds = 0.0 if is_zero else _seconds(value)
     if seconds > maximum:
@@ -84,7 +84,7 @@ def _count(maximum: int) -> BeforeValidator:
 
 
 def count(maximum: int) -> Any:
-    """The type of a whole number from 1 to `maximum`."""
+    """Return the type of a whole number from 1 to `maximum`."""
     schema = WithJsonSchema({"type": "integer", "minimum": 1, "maximum": maximum})
     return Annotated[int, _count(maximum), schema]
 

@@ -20,7 +20,7 @@ MAX_PAGE = 1000
 
 
 def whole_number(minimum: int, maximum: int) -> BeforeValidator:
-    """A number in a query, from `minimum` to `maximum`."""
+    """Return a validator for decimal digits from `minimum` to `maximum`."""
 
     def check(value: object) -> int:
         if not isinstance(value, str) or not value.isascii() or not value.isdigit():
@@ -39,7 +39,7 @@ def _truth(value: object) -> bool:
 
 
 def moment(value: object) -> datetime:
-    """A time in a query."""
+    """Parse an RFC 3339 time with a zone. Raises ValueError."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -53,14 +53,14 @@ class WaitQuery(Request):
     """GET .../executions/{eid}."""
 
     wait: q.WaitSeconds | None = None
-    """Answer when the execution has ended, or after this many seconds as it is then."""
+    """Answer at the end of the execution, or after this many seconds with the present state."""
 
 
 class MetricsQuery(Request):
     """GET /v1/sandboxes/{id}/metrics."""
 
     by_execution: Annotated[bool, BeforeValidator(_truth)] = False
-    """Each running execution, too."""
+    """Add the usage of each running execution."""
 
 
 class OutputQuery(Request):
@@ -105,13 +105,13 @@ _OffsetOrEnd = Annotated[
 
 
 class AttachQuery(Request):
-    """GET .../attach: from which byte of each stream on; `end` = what is printed from now on."""
+    """GET .../attach: the first byte of each stream to send; `end` = output from now on only."""
 
     stdout_offset: _OffsetOrEnd = 0
     stderr_offset: _OffsetOrEnd = 0
 
     def offsets(self, ends: Mapping[str, int]) -> dict[Literal["stdout", "stderr"], int]:
-        """Where to begin, with `ends` being the present ends."""
+        """Return the first byte to send of each stream; ends: the present sizes in bytes."""
         stdout, stderr = self.stdout_offset, self.stderr_offset
         return {
             "stdout": ends["stdout"] if stdout is None else stdout,
@@ -120,7 +120,7 @@ class AttachQuery(Request):
 
 
 class PageQuery(Request):
-    """What every list takes."""
+    """The query parameters of all lists."""
 
     limit: Annotated[int, whole_number(1, MAX_PAGE), Field(description="entries in one answer")] = (
         100
@@ -131,7 +131,7 @@ class PageQuery(Request):
 
 
 def several(kind: type[StrEnum]) -> tuple[BeforeValidator, WithJsonSchema]:
-    """Values of `kind` in a query, with commas between."""
+    """Return validator and schema for values of `kind` with commas between."""
     names = [value.value for value in kind]
 
     def check(value: object) -> frozenset[StrEnum]:
@@ -147,11 +147,11 @@ def several(kind: type[StrEnum]) -> tuple[BeforeValidator, WithJsonSchema]:
 
 
 class SandboxFilters(PageQuery):
-    """Which sandboxes a list is about."""
+    """Filters for sandboxes in a list."""
 
     name: q.Name | None = None
     metadata: payload.Metadata | None = None
-    """Given as metadata.KEY=VALUE, once for each key; a sandbox has to have all of them."""
+    """Given as metadata.KEY=VALUE, once for each key; a sandbox has to have all pairs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -166,7 +166,7 @@ class SandboxFilters(PageQuery):
         return {**rest, "metadata": wanted}
 
     def fits(self, sandbox: Sandbox) -> bool:
-        """Whether it is one of them."""
+        """Return whether `sandbox` passes all filters."""
         wanted = (self.metadata or {}).items()
         return self.name in (None, sandbox.name) and wanted <= sandbox.metadata.items()
 
@@ -178,7 +178,6 @@ class SandboxesQuery(SandboxFilters):
     """One, or several with commas between."""
 
     def fits(self, sandbox: Sandbox) -> bool:
-        """Whether it is one of them."""
         return (self.state is None or sandbox.state in self.state) and super().fits(sandbox)
 
 
@@ -188,10 +187,10 @@ class ExecutionsQuery(SandboxFilters):
     status: Annotated[frozenset[ExecutionStatus], *several(ExecutionStatus)] | None = None
     """One, or several with commas between."""
     ended_after: Annotated[datetime, BeforeValidator(moment)] | None = None
-    """Only those that ended later, by an RFC 3339 time."""
+    """Only executions that ended after this RFC 3339 time."""
 
     def fits_execution(self, execution: Execution) -> bool:
-        """Whether it is one of those, whatever its sandbox is."""
+        """Return whether `execution` passes the filters, apart from the sandbox's filters."""
         if self.status is not None and execution.outcome.status not in self.status:
             return False
         if self.ended_after is None:

@@ -27,7 +27,7 @@ LIMIT_NAMES = tuple(limit.name for limit in LIMITS)
 
 
 class Request(BaseModel):
-    """What every body and query has in common."""
+    """The base of all bodies and queries: frozen, unknown fields refused, at most _MAX_FIELDS."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
@@ -44,10 +44,10 @@ class Request(BaseModel):
 
 
 class _Limits(Request):
-    """Limits as asked for; a missing one is the server's default (or, on a change, as it was)."""
+    """Limits asked for; a missing limit is the server's default, or unchanged in a change."""
 
     def changes(self, **more: Any) -> LimitChanges:
-        """As the engine takes them; `more` are fields from beside `limits` (None = not given)."""
+        """Return the limits as core values; more: fields beside `limits` (None = not given)."""
         given = {name: value for name, value in more.items() if value is not None}
         return LimitChanges(**{**self.model_dump(), **given})
 
@@ -73,7 +73,7 @@ Required = Annotated[tuple[str, ...], BeforeValidator(_required)]
 
 
 class BindBody(Request):
-    """A path of the host's to be seen inside."""
+    """A path of the host to be mounted in the sandbox."""
 
     source: payload.Path
     target: payload.Path
@@ -81,7 +81,7 @@ class BindBody(Request):
 
 
 class SandboxFields(Request):
-    """What a new sandbox is asked to be, by itself or for one run."""
+    """Fields of a new sandbox, long-lived or for a single run."""
 
     name: q.Name | None = None
     limits: LimitsBody | None = None
@@ -91,23 +91,23 @@ class SandboxFields(Request):
     isolation: Literal["auto", "none", "basic", "standard", "strict"] | None = None
     network: Literal["none", "loopback", "host"] | None = None
     rootfs: q.ImageName | None = None
-    """An image of the server's, in place of the host's /usr; needs isolation standard or strict."""
+    """An image of the server, in place of the host's /usr; needs isolation standard or strict."""
     binds: Annotated[list[BindBody], Field(max_length=MAX_BINDS)] | None = None
-    """Paths of the host's that the server's settings allow; as for rootfs."""
+    """Paths of the host that the server's settings allow; needs the same isolation as rootfs."""
     metadata: payload.Metadata | None = None
 
     def decode_binds(self) -> tuple[Bind, ...]:
-        """As the engine takes them."""
+        """Return the binds as core values."""
         return tuple(Bind(b.source, b.target, bool(b.writable)) for b in self.binds or ())
 
     def required(self) -> tuple[str, ...]:
-        """Limits that have to be held."""
+        """Return the names of limits that have to be held."""
         if self.require is None:
             return LIMIT_NAMES if self.require_by is not None else ()
         return self.require
 
     def required_holder(self) -> EnforcedBy | None:
-        """Who has to hold the required limits; None = whoever can."""
+        """Return what has to hold the required limits; None = any holder."""
         return EnforcedBy.KERNEL if self.require_by == "kernel" else None
 
 
@@ -143,12 +143,12 @@ class TerminalBody(Request):
     cols: q.TerminalSide
 
     def size(self) -> TerminalSize:
-        """As the engine takes it."""
+        """Return the size as a core value."""
         return TerminalSize(self.rows, self.cols)
 
 
 class ExecutionFields(Request):
-    """What to run and under which limits of its own."""
+    """A command to run, with limits of the execution."""
 
     argv: payload.Argv | None = None
     command: payload.ShellCommand | None = None
@@ -159,15 +159,15 @@ class ExecutionFields(Request):
     stdin_open: q.Flag | None = None
     """Keep standard input open: see .../stdin."""
     tty: TerminalBody | None = None
-    """Give it a terminal, whose input is open and whose output is all stdout."""
+    """Run the command in a terminal: input stays open, and all output is stdout."""
     limits: LimitsBody | None = None
     timeout_seconds: q.Seconds | None = None
     max_output_bytes: q.Bytes | None = None
     kill_grace_seconds: q.GraceSeconds | None = None
     merge_output: q.Flag | None = None
     wait: q.WaitOrFlag | None = None
-    """Answer at its end (true, the default), at once (false), or at its end but after so many
-    seconds as it is then."""
+    """Answer at the execution's end (true, the default), at once (false), or at the end but after
+    at most so many seconds, with the present state."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -190,13 +190,13 @@ class ExecutionFields(Request):
 
     @property
     def wait_seconds(self) -> float | None:
-        """How long its end is waited for; None = however long that takes."""
+        """How many seconds to wait for the end; None = without a bound."""
         if self.wait is None or isinstance(self.wait, bool):
             return 0.0 if self.wait is False else None
         return self.wait
 
     def decode(self) -> Command:
-        """What to run, as the engine takes it."""
+        """Return the command as a core value."""
         return Command(
             argv=self._argv(),
             env=self.env or {},
@@ -209,7 +209,7 @@ class ExecutionFields(Request):
         )
 
     def changes(self) -> LimitChanges:
-        """All limits that were asked for, those beside `limits` included."""
+        """Return all limits asked for, including the fields beside `limits`."""
         return (self.limits or LimitsBody()).changes(
             timeout_seconds=self.timeout_seconds, max_output_bytes=self.max_output_bytes
         )
@@ -220,14 +220,14 @@ class StartExecution(ExecutionFields):
 
 
 class FileToWrite(Request):
-    """A file to be there before the command runs; directories on the way there are made."""
+    """A file to write before the command runs; missing parent directories are made."""
 
     path: payload.FilePath
-    """Relative to the home, or absolute as the command has it."""
+    """Relative to the home, or absolute as the command sees the path."""
     text: payload.Stdin | None = None
     base64: payload.StdinBase64 | None = None
     mode: q.Mode | None = None
-    """Permission bits, 0644 without it."""
+    """Permission bits; default: 0644."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -236,20 +236,20 @@ class FileToWrite(Request):
         return self
 
     def decode(self) -> NewFile:
-        """As the engine takes it."""
+        """Return the file as a core value."""
         return NewFile(
             self.path, (self.base64 if self.text is None else self.text) or b"", self.mode
         )
 
 
 class Run(ExecutionFields, SandboxFields):
-    """POST /v1/run: a sandbox that lives as long as its one execution."""
+    """POST /v1/run: a sandbox for the time of a single execution."""
 
     limits: LimitsBody | None = None
     files: Annotated[list[FileToWrite], Field(max_length=MAX_BATCH_FILES)] | None = None
-    """Written before the command runs; where one cannot be, nothing runs."""
+    """Files to write before the command runs; if a file cannot be written, no command runs."""
     read_files: Annotated[list[payload.FilePath], Field(max_length=MAX_BATCH_FILES)] | None = None
-    """Read after its end, before the sandbox is released; for an answer at the end (`wait`)."""
+    """Files to read after the command's end, before the sandbox is released; needs `wait` true."""
 
     @model_validator(mode="after")
     def _check_waits(self) -> Self:
@@ -258,11 +258,11 @@ class Run(ExecutionFields, SandboxFields):
         return self
 
     def new_files(self) -> tuple[NewFile, ...]:
-        """Files to be written before the run, as the engine takes them."""
+        """Return the files to write before the run as core values."""
         return tuple(file.decode() for file in self.files or ())
 
     def split_changes(self) -> tuple[LimitChanges, LimitChanges]:
-        """The sandbox's limits, and the execution's: those that no sandbox has."""
+        """Return the sandbox's limits, and the limits that only executions have."""
         asked = self.changes().as_dict()
         sandbox = {name: value for name, value in asked.items() if name in SANDBOX_LIMITS}
         execution = {name: value for name, value in asked.items() if name not in SANDBOX_LIMITS}
@@ -270,11 +270,11 @@ class Run(ExecutionFields, SandboxFields):
 
 
 class KillExecution(Request):
-    """POST .../kill: end it (SIGTERM first if there is a grace), or only send a signal."""
+    """POST .../kill: end the execution (SIGTERM first if there is a grace), or send a signal."""
 
     signal: q.Signal | None = None
     group: q.Flag | None = None
-    """Send the signal to the main process's whole group, as a terminal's control-C is."""
+    """Send the signal to the main process's whole group, as a terminal does for control-C."""
     grace_seconds: q.GraceSeconds | None = None
 
     @model_validator(mode="after")
