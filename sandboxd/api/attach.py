@@ -2,10 +2,10 @@
 """Handler of .../attach: a WebSocket with all of an execution's streams.
 
 Binary messages are bytes: to the server standard input, to the client one byte for the stream (1 is
-stdout, 2 is stderr) and what was printed. Text messages are JSON objects with a `type`: to the
-server `resize` and `close_stdin`, to the client `attached`, `error` and, at last, `exit`. Who goes
-away has detached: the execution goes on. Many may be attached at once; each sees all output, and
-their input is taken message by message.
+stdout, 2 is stderr) and then output. Text messages are JSON objects with a `type`: to the server
+`resize` and `close_stdin`, to the client `attached`, `error` and, at last, `exit`. A client that
+closes the connection has detached: the execution goes on. Many clients may be attached at once;
+each client sees all output, and the server takes input message by message.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PREFIX: dict[Stream, bytes] = {"stdout": b"\1", "stderr": b"\2"}
 
 
 async def attach(call: Call[Nothing, AttachQuery]) -> web.StreamResponse:
-    """From a stream's beginning, an offset or its present end to the end of the execution.
+    """Send both streams, each from its beginning, an offset or its present end, and take input.
 
-    Raises InvalidRequest where it is no WebSocket, RangeNotSatisfiable.
+    Raises InvalidRequest for a request that asks for no WebSocket, RangeNotSatisfiable.
     """
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     now = {"stdout": execution.stdout.size_bytes, "stderr": execution.stderr.size_bytes}
-    # aiohttp refuses a message of this very size already.
+    # aiohttp refuses a message of exactly max_msg_size.
     socket = web.WebSocketResponse(
         max_msg_size=MAX_MESSAGE_BYTES + 1, compress=False, timeout=_CLOSE_SECONDS
     )
@@ -72,7 +72,7 @@ async def attach(call: Call[Nothing, AttachQuery]) -> web.StreamResponse:
 
 
 class _Attached:
-    """One client."""
+    """The connection of an attached client."""
 
     def __init__(
         self, call: Call[Nothing, AttachQuery], socket: web.WebSocketResponse, reader: Reader
@@ -82,7 +82,7 @@ class _Attached:
         self._reader = reader
 
     async def serve(self, news: asyncio.Event) -> None:
-        """Both directions, until one of them ends."""
+        """Send output and take input until either direction ends."""
         offsets = {f"{name}_offset_bytes": offset for name, offset in self._reader.offsets.items()}
         await self._tell({"type": "attached", **offsets})
         async with asyncio.TaskGroup() as tasks:
@@ -95,7 +95,7 @@ class _Attached:
 
     async def _send_output(self, news: asyncio.Event) -> None:
         follow = self._reader.follow(news, chunk_bytes=_CHUNK_BYTES)
-        # A client that has left has detached, which is no error.
+        # A closed connection means detached, which is no error.
         with suppress(ConnectionError):
             async with aclosing(follow) as pieces:
                 async for piece in pieces:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client's connection: who it is, how long it may stay silent, how much it may make us keep.
+"""A client's connection: peer credentials, deadlines for silence, bounds on buffered input.
 
-aiohttp before 3.14 closes neither a connection that sends nothing nor one that stops in the
-middle of its headers, so each has a deadline of its own here. Nor does it bound what comes in
-headers, trailers and chunk lines (api/head.py), or how many chunks wait for a reader.
+aiohttp before 3.14 closes no connection that stays silent or stops in the middle of the headers, so
+each connection has a deadline here. Neither does aiohttp bound headers, trailers and chunk lines
+(api/head.py), nor the number of chunks that wait for a reader.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ HEADER_SECONDS = 15.0
 KEEPALIVE_SECONDS = 75.0
 _LINGERING_SECONDS = 2.0
 _MAX_WAITING_REQUESTS = 64
-# Each costs descriptors, and what is in its buffers; of the descriptors a quarter is for those of
-# root, and one for those of others.
+# Each connection costs descriptors and buffers. Of the descriptors, a quarter is for connections of
+# root, and a quarter for connections of all further callers.
 OF_ALL = FairSum(total=8192, little=32, most=1024)
 _DESCRIPTORS_SHARE = 4
-# The most that is read from a socket at once, and of a body before its reader has to come.
+# The most bytes read from a socket at once, and the most bytes of a body buffered for the reader.
 _READ_BYTES = 64 << 10
 _BODY_BYTES = 32 << 10
-# Each of a chunked body that waits for its reader is an object or two.
+# aiohttp keeps an object or two for each waiting chunk of a chunked body.
 _MAX_WAITING_CHUNKS = 2048
-# Of a WebSocket; while a large one is kept, so much is counted.
+# Of a WebSocket message; a large waiting message counts as this many bytes.
 MAX_MESSAGE_BYTES = 1 << 20
-# aiohttp before 3.14 counts their bytes alone, and there may be none in them.
+# aiohttp before 3.14 bounds waiting messages by bytes alone, and a message may be empty.
 MAX_WAITING_MESSAGES = 1000
-# Of who sends what is no request, before the next turn: no client that works does.
+# Rest of a caller that sent malformed HTTP, before the next turn: working clients send none.
 _REST_SECONDS = 0.02
 _OPTIONS: dict[str, Any] = {
     "keepalive_timeout": KEEPALIVE_SECONDS,
@@ -54,14 +54,14 @@ _OPTIONS: dict[str, Any] = {
     "access_log": None,
     "max_headers": head.MAX_HEADERS,
     "read_bufsize": _BODY_BYTES,
-    # A compressed body may be a bomb; it is refused by name instead.
+    # A compressed body may be a decompression bomb; api/decode.py refuses Content-Encoding.
     "auto_decompress": False,
 }
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's protocol with peer credentials, deadlines and our form of errors."""
+    """aiohttp's protocol with peer credentials, deadlines and sandboxd's form of errors."""
 
     peer: Peer | None = None
     _deadline: asyncio.TimerHandle | None = None
@@ -74,15 +74,18 @@ class Connection(web.RequestHandler):
         *arguments: Any,
         **options: Any,
     ) -> None:
-        """crowd: the connections of each uid. messages: shares of large messages, which may
-        be kept for as long as a program does not read."""
+        """Make the protocol of an accepted connection.
+
+        crowd: the connections of each uid. messages: shares of large WebSocket messages, which are
+        kept until the program reads the input.
+        """
         super().__init__(*arguments, **options)
         self._crowd = crowd
         self._shares = shares
         self._messages_shares = messages
         self._frames: Frames | None = None
         self._room: asyncio.Task[int] | None = None
-        # What came after so many messages that no more is parsed; None: it is.
+        # Input kept unparsed behind too many waiting messages; None while input is parsed.
         self._held_back: bytes | None = None
         self._turn: asyncio.Future[None] | None = None
         self._head = head.Head()
@@ -91,11 +94,11 @@ class Connection(web.RequestHandler):
         self._is_counted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read the credentials; the first request has to come soon."""
+        """Read the credentials, and expect the first request within HEADER_SECONDS."""
         connection = transport.get_extra_info("socket")
         if isinstance(connection, socket.socket) or hasattr(connection, "getsockopt"):
             self.peer = read_peer(connection)
-        # asyncio's own is 256 KiB, all of which is parsed before a reader can hold it up.
+        # asyncio reads up to 256 KiB at once, and all is parsed before a reader can pause reading.
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         super().connection_made(transport)
         try:
@@ -104,7 +107,7 @@ class Connection(web.RequestHandler):
             self._turn_away(transport, exc)
             return
         self._is_counted = True
-        # Nobody's flood of connections is read all at once.
+        # A caller's flood of connections is read by turns, not all at once.
         self._turn = self._shares.ask_turn(self._uid)
         if self._turn is None:
             self._arm(HEADER_SECONDS)
@@ -119,7 +122,7 @@ class Connection(web.RequestHandler):
             self.transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the deadline."""
+        """Drop the deadline, the turn and the counted room."""
         self._disarm()
         if self._turn is not None:
             self._turn.cancel()
@@ -129,12 +132,12 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, as far as it is bounded."""
-        # With nothing aiohttp asks for what its parser has held back.
+        """Parse received bytes within bounds."""
+        # aiohttp calls with b"" to go on with bytes that the parser has held back.
         for begin in range(0, max(len(data), 1), head.PIECE_BYTES):
             if not self._is_refused:
                 self._take(data[begin : begin + head.PIECE_BYTES])
-        # aiohttp from 3.14 on stops reading at 32; before, it keeps all that come.
+        # aiohttp from 3.14 on stops reading at 32 requests; before, aiohttp keeps all.
         if len(self._messages) > _MAX_WAITING_REQUESTS:
             self._expire()
 
@@ -156,18 +159,20 @@ class Connection(web.RequestHandler):
         self._head.clear()
         chunks = getattr(self._body, "_http_chunk_splits", None)
         if chunks and len(chunks) > _MAX_WAITING_CHUNKS and not self._is_held_up:
-            # The next read of the body goes on.
+            # aiohttp resumes reading at the next read of the body.
             self.pause_reading()
 
     def set_parser(self, *arguments: Any, **options: Any) -> None:
-        """From now on a WebSocket's frames come; some may have."""
+        """Switch to WebSocket frames, the first of which may have been received already."""
         self._frames = Frames()
         self._frames.feed(self._message_tail)
         super().set_parser(*arguments, **options)
 
     def _take_messages(self, piece: bytes) -> None:
-        """Each message is bounded, and how many wait; of a caller's large ones so many are taken
-        at a time."""
+        """Take WebSocket frames: bounded messages, a bounded number waiting.
+
+        A caller's large messages wait for room in the caller's share.
+        """
         if self._held_back is not None:
             self._held_back += piece
             return
@@ -189,7 +194,7 @@ class Connection(web.RequestHandler):
             self.resume_reading()
 
     def message_taken(self) -> None:
-        """The oldest message that came is kept no more."""
+        """Count the oldest waiting message as read, and go on reading if there is room."""
         if self._frames is not None:
             self._frames.taken()
             if not self._frames.is_large:
@@ -207,30 +212,30 @@ class Connection(web.RequestHandler):
             room.cancel()
 
     def resume_reading(self, *arguments: Any, **options: Any) -> None:
-        """aiohttp's, once what it has is taken: not while there is no room for more."""
+        """Resume reading unless held back or waiting for room."""
         if self._held_back is None and (self._room is None or self._room.done()):
             super().resume_reading(*arguments, **options)
 
     @property
     def _is_held_up(self) -> bool:
-        """Whether the parser may have got more than it has told of."""
+        """Whether the parser may hold more input than reported so far."""
         return self._reading_paused or getattr(self, "_buffer_paused", False)
 
     def _look_at_messages(self) -> None:
-        """The headers of a request are there, or an error in its place."""
+        """Check the request, or the parser's error, that was parsed last."""
         if not self._messages:
             return
         message, body = self._messages[-1]
         if isinstance(message, _ErrInfo):
             self._shares.rest(self._uid, _REST_SECONDS)
-            # aiohttp 3.11 tells nothing to who reads a body that breaks off.
+            # aiohttp 3.11 does not tell the reader of a body that the body is broken.
             if not self._body.is_eof():
                 self._messages.pop()
                 self._refuse(message.message)
             return
         self._body = body
         if self._waiter is not None:
-            # All before is answered, and what takes time from now on is not its client.
+            # All earlier requests are answered: from now on the handler takes the time.
             self._disarm()
         if len(message.raw_headers) > head.MAX_HEADERS:
             self._messages.pop()
@@ -238,7 +243,7 @@ class Connection(web.RequestHandler):
             self._refuse(f"there are over {head.MAX_HEADERS} headers")
 
     def _refuse(self, cause: str) -> None:
-        """Take no more; the answer comes after those to the requests before."""
+        """Refuse further input; the error is answered after all earlier requests."""
         self._is_refused = True
         self._shares.rest(self._uid, _REST_SECONDS)
         self._arm(KEEPALIVE_SECONDS)
@@ -255,18 +260,18 @@ class Connection(web.RequestHandler):
         return -1 if self.peer is None else self.peer.uid
 
     def _turn_away(self, transport: asyncio.BaseTransport, refusal: QuotaExceeded) -> None:
-        """Answer without a question: a caller that opens so many may not read this either."""
+        """Send an error before any request, and close soon: the client may never read."""
         assert isinstance(transport, asyncio.WriteTransport)
         transport.write(raw_error(refusal))
         self._arm(_LINGERING_SECONDS)
         transport.close()
 
     def request_started(self) -> None:
-        """A request's headers are here: from now on its handler has the deadlines."""
+        """Drop the deadline: from now on the request's handler has deadlines."""
         self._disarm()
 
     def request_finished(self) -> None:
-        """The answer is made: it has to be taken, and the next request to come, in time."""
+        """Expect the client to take the answer and to send a request within KEEPALIVE_SECONDS."""
         if self.transport is not None:
             self._arm(KEEPALIVE_SECONDS)
 
@@ -277,7 +282,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is not HTTP; handlers' own errors never get here."""
+        """Answer malformed HTTP; errors of handlers are answered elsewhere."""
         del request, exc
         return broken_request(status, message)
 
@@ -290,7 +295,7 @@ class Connection(web.RequestHandler):
         transport = self.transport
         self.force_close()
         if transport is not None:
-            # Closing alone would wait for ever for a client that does not read its answer.
+            # close() alone would wait for ever for a client that does not read the answer.
             transport.abort()
 
     def _disarm(self) -> None:
@@ -300,7 +305,7 @@ class Connection(web.RequestHandler):
 
 
 class ConnectionFactory(web.Server):
-    """aiohttp's low-level server, making our connections."""
+    """aiohttp's low-level server, with a Connection for each accepted socket."""
 
     def __init__(self, handler: Handler, shares: Shares) -> None:
         super().__init__(handler, handler_cancellation=True)
@@ -316,6 +321,6 @@ class ConnectionFactory(web.Server):
         )
 
     def __call__(self) -> Connection:
-        """The protocol of one accepted connection."""
+        """Return the protocol of an accepted connection."""
         loop = asyncio.get_running_loop()
         return Connection(self._crowd, self._shares, self._messages, self, loop=loop, **_OPTIONS)

@@ -18,14 +18,14 @@ from sandboxd.wire.requests import Request
 
 BODY_SECONDS = 30.0
 _MAX_REPORTED_FIELDS = 20
-# Each takes a comparison with every field that there is.
+# Each guess takes a comparison with every field of the model.
 _MAX_GUESSED_FIELDS = 3
 _VALUE_ERROR = "Value error, "
 M = TypeVar("M", bound=Request)
 
 
 async def read_body(request: web.BaseRequest, max_bytes: int, share: Share) -> bytes:
-    """The body as sent; a large one waits for its share.
+    """Return the body as sent; a large body waits for room in the caller's share.
 
     Raises UnsupportedMediaType, RequestTooLarge and InvalidRequest.
     """
@@ -33,7 +33,7 @@ async def read_body(request: web.BaseRequest, max_bytes: int, share: Share) -> b
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
     if request.body_exists:
-        # As it is, and as what is made of it.
+        # The body itself, and the decoded request.
         await share.hold(2 * (request.content_length or max_bytes))
     await _continue(request)
     body = await _read_bounded(request, max_bytes)
@@ -46,9 +46,9 @@ async def read_body(request: web.BaseRequest, max_bytes: int, share: Share) -> b
 
 
 async def body_chunks(request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
-    """A raw body as it arrives, in pieces of at most 128 KiB; the client is held up meanwhile.
+    """Yield a raw body in pieces of at most 128 KiB; the client waits while a piece is in use.
 
-    Raises UnsupportedMediaType, and InvalidRequest for a body that breaks off.
+    Raises UnsupportedMediaType, and InvalidRequest for a broken body.
     """
     _check_encoding(request)
     await _continue(request)
@@ -70,7 +70,7 @@ def _check_encoding(request: web.BaseRequest) -> None:
 async def _continue(request: web.BaseRequest) -> None:
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # What was sent so far is no part of the answer: else aiohttp takes it for begun.
+        # aiohttp takes an answer for begun once output_size is not 0.
         request.writer.output_size = 0
 
 
@@ -100,7 +100,7 @@ def _too_large(max_bytes: int) -> RequestTooLarge:
 
 
 def read_query(request: web.BaseRequest, model: type[M]) -> M:
-    """The query string as a `model`. Raises InvalidRequest."""
+    """Return the query string as a `model`. Raises InvalidRequest."""
     query = request.rel_url.query
     for name in query:
         if len(query.getall(name)) > 1:
@@ -112,7 +112,7 @@ def read_query(request: web.BaseRequest, model: type[M]) -> M:
 
 
 def validate(model: type[M], body: bytes) -> M:
-    """JSON as a `model`; nothing is the same as {}.
+    """Return JSON as a `model`; an empty body is the same as {}.
 
     Raises InvalidRequest with a reason for each bad field.
     """
@@ -123,7 +123,7 @@ def validate(model: type[M], body: bytes) -> M:
 
 
 def _invalid(exc: ValidationError, model: type[Request], whole: str) -> InvalidRequest:
-    """Without pydantic's copy of the input: it may hold secrets, and bytes that are not JSON."""
+    """Return the error without pydantic's copy of the input: secrets, or bytes that are no JSON."""
     found = exc.errors(include_url=False, include_context=False, include_input=False)
     fields = []
     for number, error in enumerate(found[:_MAX_REPORTED_FIELDS]):

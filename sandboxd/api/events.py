@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handler of /v1/events: Server-Sent Events of all the caller may see, resumable by id."""
+"""Handler of /v1/events: Server-Sent Events that the caller may see, resumable by id."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sandboxd.errors import Draining, InvalidRequest
 from sandboxd.wire.host import EventAnswer
 from sandboxd.wire.requests import Nothing
 
-# A client that takes nothing for this long is cut off.
+# The longest time in which a client may take no bytes before being cut off.
 STALLED_SECONDS = 60.0
-# So that a client can tell silence from a broken connection.
+# A comment after so long a silence tells a client that the connection still works.
 QUIET_SECONDS = 15.0
 _BATCH = 64
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
@@ -28,7 +28,7 @@ _LAST_ID = "Last-Event-ID"
 
 
 async def follow_events(call: Call[Nothing, Nothing]) -> web.StreamResponse:
-    """All that happens from now on, or after Last-Event-ID."""
+    """Send all events from now on, or after Last-Event-ID."""
     channel = call.engine.events.channel(call.caller)
     place, is_gap = _place(channel, call.request.headers.get(_LAST_ID))
     response = web.StreamResponse(
@@ -38,7 +38,7 @@ async def follow_events(call: Call[Nothing, Nothing]) -> web.StreamResponse:
             "X-Request-Id": call.request_id,
         }
     )
-    # A stream ends with its connection, so none is kept for another request.
+    # A stream has no length and ends with the connection: no keep-alive.
     response.force_close()
     channel.readers += 1
     try:
@@ -59,7 +59,7 @@ async def follow_events(call: Call[Nothing, Nothing]) -> web.StreamResponse:
 
 
 class _Lagging(Exception):
-    """Raised when the reader's place is not kept any more."""
+    """Raised when the channel has dropped events that the reader has not read."""
 
 
 _WHY: dict[type[Exception], str] = {
@@ -86,7 +86,7 @@ async def _follow(response: web.StreamResponse, channel: Channel, place: int) ->
 
 
 def _place(channel: Channel, last_id: str | None) -> tuple[int, bool]:
-    """The number of the last event seen, and whether some after it are lost."""
+    """Return the number of the last event seen, and whether later events are lost."""
     if last_id is None:
         return channel.last, False
     epoch, _, number = last_id.partition("-")
@@ -115,7 +115,7 @@ async def _send(response: web.StreamResponse, data: bytes) -> None:
 
 
 async def _cut(response: web.StreamResponse, why: str) -> None:
-    """Say why it ends, behind what the client has not read yet, without waiting for it to read."""
+    """Queue an event saying why the stream ends, without waiting for the client to read."""
     hint = "connect again with Last-Event-ID"
     with suppress(TimeoutError):
         async with asyncio.timeout(0):

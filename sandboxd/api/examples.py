@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples for the OpenAPI document: written for requests, made from the schemas for answers, so
-that none is missing and none is wrong."""
+"""Examples for the OpenAPI document: requests are written here, answers made from the schemas."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ _BY_NAME: Mapping[str, Any] = {
 
 
 def of_answer(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
-    """A value that fits; name: the property's, which says more than its type."""
+    """Return a value that fits `schema`; name: the property's name, which may select the value."""
     if "$ref" in schema:
         return of_answer(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)
     if "const" in schema:
@@ -125,7 +124,7 @@ def _number(name: str) -> int:
 
 
 def of_error(error: type[SandboxdError]) -> dict[str, Any]:
-    """What an error's answer looks like."""
+    """Return the body of an answer with this error."""
     cause = (error.__doc__ or "").partition("\n")[0].removeprefix("Raised when ").rstrip(".")
     return {
         "error": {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handler of .../executions/{eid}/events: Server-Sent Events of output and end, resumable by id.
 
-An id is what of both streams an event and those before it have told, in bytes: "stdout-stderr". So
-nothing has to be remembered for a client that comes again.
+An id is "STDOUT-STDERR", the bytes of each stream sent up to and including the event. So the server
+keeps no state for a client that connects again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _ID = re.compile(r"(\d{1,20})-(\d{1,20})(-exit)?", re.ASCII)
 async def follow_execution(
     call: Call[Nothing, ExecutionEventsQuery],
 ) -> web.StreamResponse | Reply:
-    """All output, or what comes after Last-Event-ID, and the end.
+    """Send all output, or output after Last-Event-ID, and the end.
 
     Raises RangeNotSatisfiable, OutputTimesUnknown.
     """
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     stdout, stderr, is_over = _place(call.request.headers.get(_LAST_ID))
     if is_over and execution.is_finished:
-        # What makes an EventSource stop to connect again.
+        # 204 makes an EventSource stop reconnecting (HTML standard, Server-sent events).
         return Reply(204)
     if call.query.timestamps:
         await check_times(call.engine, execution)
@@ -91,7 +91,7 @@ async def _tell(
             if call.query.timestamps:
                 texts.times[piece[0]] = await call.engine.output_times(execution, piece[0])
             for told in texts.take(*piece):
-                # With times a piece of 32 KiB may be thousands of events.
+                # With times, a piece of 32 KiB may become thousands of events.
                 await call.share.turn()
                 await send(response, told)
     if not is_to_end:
@@ -104,9 +104,9 @@ async def _tell(
 
 
 class _Texts:
-    """Cuts what is read between characters: one that is not complete yet waits for its rest.
+    """Cuts output between characters; an incomplete character waits for the missing bytes.
 
-    times: of each stream, where they are to be told: another time is another event.
+    times: by stream, where times are sent: output of a different time becomes a separate event.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -116,11 +116,11 @@ class _Texts:
 
     @property
     def place(self) -> str:
-        """The id of the last event."""
+        """Return the id of the last event."""
         return f"{self._offsets['stdout']}-{self._offsets['stderr']}"
 
     def take(self, stream: Stream, data: bytes) -> Iterator[bytes]:
-        """The events for it; none where nothing is complete."""
+        """Yield events for the complete characters of a stream's next bytes."""
         data = self._waiting[stream] + data
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(data)
@@ -129,7 +129,7 @@ class _Texts:
         yield from self._by_time(stream, data[:size])
 
     def rest(self) -> Iterator[bytes]:
-        """Events for what will never be complete."""
+        """Yield events for the incomplete characters at the streams' ends."""
         for stream, data in self._waiting.items():
             yield from self._by_time(stream, data)
 
@@ -152,7 +152,7 @@ class _Texts:
 
 
 def _next_character(data: bytes, place: int) -> int:
-    """The first place from there on that is not within a character."""
+    """Return the first place from `place` on that is not within a UTF-8 character."""
     for end in range(place, min(place + 3, len(data))):
         if data[end] & 0xC0 != 0x80:
             return end
@@ -160,7 +160,7 @@ def _next_character(data: bytes, place: int) -> int:
 
 
 def _event(place: str, name: str, data: Answer) -> bytes:
-    """One event. JSON has no line breaks: inside of strings they are escaped."""
+    """Return a Server-Sent Event. JSON has no line breaks, which would end the data field."""
     text = data.model_dump_json(exclude_none=name != "exit")
     return f"id: {place}\nevent: {name}\ndata: {text}\n\n".encode()
 

@@ -20,7 +20,7 @@ from sandboxd.wire.requests import KillExecution, Nothing, Run, StartExecution
 
 
 async def start_execution(call: Call[StartExecution, Nothing]) -> Reply:
-    """Start a command; wait for its end unless told not to."""
+    """Start a command, and wait for the end unless told not to."""
     wait_seconds = call.body.wait_seconds
     return await _started(call, await _start(call), wait_seconds)
 
@@ -33,7 +33,7 @@ async def _start(call: Call[StartExecution, Nothing]) -> Execution:
 
 
 async def run(call: Call[Run, Nothing]) -> Reply:
-    """A sandbox and its one execution together."""
+    """Make a sandbox for one execution, start the execution and wait as asked."""
     wait_seconds, paths = call.body.wait_seconds, tuple(call.body.read_files or ())
     if not paths:
         return await _started(call, await _run(call, None), wait_seconds)
@@ -43,11 +43,11 @@ async def run(call: Call[Run, Nothing]) -> Reply:
         async with call.work.waiting():
             await reading.size_bytes()
             if not started.is_finished:
-                # Of an earlier daemon: nothing is read.
+                # Started by an earlier daemon: no files will be read.
                 await _wait(call, started, None)
             reply = await execution_reply(call, started, reading=reading)
-    # For its release: the next run may need its name and its memory at once. The answer is made,
-    # whether the server stops or the record goes meanwhile.
+    # Wait for the sandbox's release: the next run may need the name and the memory at once. The
+    # answer stands, even if the server stops or the record is removed meanwhile.
     with suppress(Draining, NotFound):
         await _wait(call, started, None)
     return reply
@@ -74,7 +74,7 @@ async def _run(call: Call[Run, Nothing], reading: Reading | None) -> Execution:
 
 
 async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
-    """All the caller may see, or those of one sandbox."""
+    """List the executions that the caller may see, or a sandbox's executions."""
     query = call.query
     found = call.engine.list_executions(call.caller, call.sandbox or None)
     found = [one for one in found if query.fits_execution(one)]
@@ -93,7 +93,7 @@ async def list_executions(call: Call[Nothing, ExecutionsQuery]) -> Reply:
 
 
 async def get_execution(call: Call[Nothing, WaitQuery]) -> Reply:
-    """One execution; with `wait`, its end, if that comes soon enough."""
+    """Return an execution; with `wait`, at its end or after so many seconds."""
     timeout = call.query.wait
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     if timeout and not execution.is_finished:
@@ -102,7 +102,7 @@ async def get_execution(call: Call[Nothing, WaitQuery]) -> Reply:
 
 
 async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
-    """End it, or only send a signal."""
+    """End the execution, or only send a signal."""
     kill = call.engine.kill_execution(
         call.caller,
         call.sandbox,
@@ -115,12 +115,12 @@ async def kill_execution(call: Call[KillExecution, Nothing]) -> Reply:
 
 
 async def _started(call: Call[Any, Any], execution: Execution, wait_seconds: float | None) -> Reply:
-    # The shim has the input: nobody keeps it for as long as the execution lasts.
+    # The shim has the input: the daemon need not keep a copy while the execution lasts.
     call.drop_body()
     if wait_seconds is None:
         execution = await _wait(call, execution, None)
     elif wait_seconds:
-        # A server that stops ends the wait early, and the command has started all the same.
+        # A stopping server ends the wait early, but the command has started and is answered.
         with suppress(Draining):
             execution = await _wait(call, execution, wait_seconds)
     status = 200 if execution.is_finished and wait_seconds != 0 else 201

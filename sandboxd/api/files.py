@@ -32,23 +32,23 @@ from sandboxd.wire.files import ChangeQuery, EntryAnswer, ListQuery, WriteQuery
 from sandboxd.wire.requests import Nothing
 
 _PIECE_BYTES = 256 << 10
-# Of a listing: an entry in memory and in JSON, but for its names.
+# Memory for an entry of a listing, as an object and in JSON, without names.
 _ENTRY_BYTES = 1 << 10
-# A byte of a path in memory, and in JSON: three for what is no text, and four thirds beside it; the
-# last name comes twice.
+# Memory for a byte of a path: the byte itself, and in JSON three bytes where not UTF-8 and 4/3 as
+# base64; the last name is there twice.
 _NAME_FACTOR = 6
 # A path and a link's target.
 _MOST_NAME_BYTES = 3 * MAX_PATH_BYTES
 _TURN_BYTES = 32 << 10
 _TYPES = {
     EntryKind.FILE: "application/octet-stream",
-    # As Apache and others name one.
+    # A common name for directories, as in Apache.
     EntryKind.DIRECTORY: "application/x-directory",
 }
 
 
 async def read_file(call: Call[Nothing, Nothing]) -> web.StreamResponse:
-    """A file's bytes, or one range of them."""
+    """Send a file's bytes, or the range asked for."""
     response: web.StreamResponse | None = None
     try:
         async with call.engine.files(call.caller, call.sandbox) as files:
@@ -70,7 +70,7 @@ async def read_file(call: Call[Nothing, Nothing]) -> web.StreamResponse:
 
 
 async def look_at_file(call: Call[Nothing, Nothing]) -> web.StreamResponse:
-    """The headers of a GET; for a directory what it is."""
+    """Return the headers of a GET; for a directory, headers that name the type."""
     async with call.engine.files(call.caller, call.sandbox) as files:
         entry = await files.stat(call.path)
     if entry.kind not in _TYPES:
@@ -79,7 +79,7 @@ async def look_at_file(call: Call[Nothing, Nothing]) -> web.StreamResponse:
 
 
 async def write_file(call: Call[Nothing, WriteQuery]) -> Reply:
-    """The body becomes the file, whole or not at all."""
+    """Write the body as the file, whole or not at all."""
     query = call.query
     async with call.engine.files(call.caller, call.sandbox) as files:
         writer = await files.open_writer(
@@ -95,7 +95,7 @@ async def write_file(call: Call[Nothing, WriteQuery]) -> Reply:
 
 
 async def delete_file(call: Call[Nothing, Nothing]) -> Reply:
-    """A file or a whole tree; answers once it is gone."""
+    """Delete a file or a whole tree; answers after the removal."""
 
     async def remove() -> None:
         async with call.engine.files(call.caller, call.sandbox) as files:
@@ -106,7 +106,7 @@ async def delete_file(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def change_file(call: Call[Nothing, ChangeQuery]) -> Reply:
-    """mkdir or rename."""
+    """Make a directory or rename an entry."""
     query = call.query
     if (query.op == "rename") != (query.to is not None):
         raise InvalidRequest.field("to", "belongs to rename, and rename needs it")
@@ -127,7 +127,7 @@ async def change_file(call: Call[Nothing, ChangeQuery]) -> Reply:
 
 
 async def list_directory(call: Call[Nothing, ListQuery]) -> Reply:
-    """What is below a directory."""
+    """List the entries below a directory."""
     query = call.query
     await call.share.hold(_listing_bytes(query.limit, MAX_LISTED_BYTES))
     async with call.engine.files(call.caller, call.sandbox) as files:
@@ -146,12 +146,12 @@ async def list_directory(call: Call[Nothing, ListQuery]) -> Reply:
 
 
 def _listing_bytes(entries: int, name_bytes: int) -> int:
-    """Of memory, until the answer is taken."""
+    """Return the memory that a listing takes until the client has the answer."""
     return entries * _ENTRY_BYTES + _NAME_FACTOR * min(name_bytes, entries * _MOST_NAME_BYTES)
 
 
 async def read_archive(call: Call[Nothing, Nothing]) -> web.StreamResponse:
-    """A directory's contents, or one file, as tar."""
+    """Send a directory's contents, or a single file, as tar."""
     response: web.StreamResponse | None = None
     try:
         async with call.engine.files(call.caller, call.sandbox) as files:
@@ -167,7 +167,7 @@ async def read_archive(call: Call[Nothing, Nothing]) -> web.StreamResponse:
 
 
 async def write_archive(call: Call[Nothing, Nothing]) -> Reply:
-    """Unpack a tar stream into a directory; what came before an error stays."""
+    """Unpack a tar stream into a directory; entries unpacked before an error stay."""
     async with call.engine.files(call.caller, call.sandbox) as files:
         writer = await files.open_archive_writer(call.path)
         try:
@@ -211,14 +211,14 @@ async def _archive(call: Call[Nothing, Nothing], reader: ArchiveReader) -> Async
 
 
 def _after_status(response: web.StreamResponse | None, exc: SandboxdError) -> Exception:
-    """What is left to be raised once the status is sent: the connection is broken then."""
+    """Return `exc`, or ConnectionResetError, which breaks the connection, if a status was sent."""
     if response is not None and response.prepared:
         return ConnectionResetError(exc.message)
     return exc
 
 
 def _raw_parameter(request: web.BaseRequest, name: str) -> bytes:
-    """A parameter of the query as bytes: text would have lost what is not UTF-8."""
+    """Return a query parameter as bytes, since text would lose bytes that are not UTF-8."""
     for part in request.rel_url.raw_query_string.split("&"):
         key, _, value = part.partition("=")
         if key == name:

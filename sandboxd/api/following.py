@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An execution's output as it comes. The spool files are the truth, so nothing is kept here: each
-reader takes its own place in them, at its own pace, and loses nothing by being slow."""
+"""Follows an execution's output.
+
+Output is read from the spool files and never buffered here: each reader has offsets in the files,
+goes at any pace, and loses no output by being slow.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ from sandboxd.errors import RangeNotSatisfiable, SandboxdError
 
 logger = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
-# A client that takes nothing for this long has gone away.
+# A client that takes no bytes for this long counts as gone.
 STALLED_SECONDS = 60.0
-# How long a quiet stream may say nothing: its reader gets a sign of life, and the spools another
-# look, whatever became of the notice of a change.
+# After so long a silence the reader gets a sign of life, and the spools are read again, in case a
+# notice of new output was lost.
 QUIET_SECONDS = 15.0
 
 
 class OutputLost(Exception):
-    """Raised when output that was there is gone: the record was removed meanwhile."""
+    """Raised when the record, and with it unread output, was removed meanwhile."""
 
 
 class Reader:
-    """Reads some streams of one execution, each from an offset on."""
+    """Reads streams of an execution, each from an offset on."""
 
     def __init__(self, engine: Engine, execution: Execution, offsets: Mapping[Stream, int]) -> None:
         self._engine = engine
@@ -39,7 +42,7 @@ class Reader:
         self.offsets = dict(offsets)
 
     async def check(self) -> None:
-        """Raises RangeNotSatisfiable when an offset is behind what was printed so far."""
+        """Raise RangeNotSatisfiable for an offset beyond a stream's present end."""
         for stream, offset in self.offsets.items():
             if offset and not await self._read(stream, offset - 1, 1):
                 raise RangeNotSatisfiable(
@@ -48,7 +51,7 @@ class Reader:
                 )
 
     async def there(self, *, chunk_bytes: int) -> AsyncGenerator[tuple[Stream, bytes], None]:
-        """What is there now, in chunks."""
+        """Yield the output so far, in chunks of at most `chunk_bytes`."""
         found = True
         while found:
             found = False
@@ -62,8 +65,10 @@ class Reader:
     async def follow(
         self, news: asyncio.Event, *, chunk_bytes: int
     ) -> AsyncGenerator[tuple[Stream, bytes] | None, None]:
-        """The same and all that comes later, to the end of the execution; None = nothing came for a
-        while. Raises OutputLost."""
+        """Yield all output to the end of the execution; None after QUIET_SECONDS of silence.
+
+        Raises OutputLost.
+        """
         while True:
             news.clear()
             is_finished = self.execution.is_finished
@@ -98,8 +103,10 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 async def whole_or_broken(
     call: Call[Any, Any], response: web.StreamResponse
 ) -> AsyncIterator[None]:
-    """Around the sending of `response`: once its status is sent, an error breaks the connection,
-    which is all that can still say that this is not the end."""
+    """Break the connection on an error after the status of `response` was sent.
+
+    A broken connection alone can then tell the client that the body is not complete.
+    """
     try:
         yield
     except ConnectionError:
@@ -117,12 +124,12 @@ async def whole_or_broken(
 
 
 async def send(response: web.StreamResponse, data: bytes) -> None:
-    """Write to a client that takes it. Raises TimeoutError when it does not."""
+    """Write to the client. Raises TimeoutError if the client takes no bytes for STALLED_SECONDS."""
     async with asyncio.timeout(STALLED_SECONDS):
         await response.write(data)
 
 
 async def finish(response: web.StreamResponse) -> None:
-    """The end of the body. Raises TimeoutError too."""
+    """End the body. Raises TimeoutError as `send` does."""
     async with asyncio.timeout(STALLED_SECONDS):
         await response.write_eof()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the messages are that come by a WebSocket (RFC 6455, section 5.2).
+"""Counts and sizes of messages received by a WebSocket (RFC 6455, section 5.2).
 
-aiohttp keeps a message until it is complete, and then until it is taken; how much that is, it does
-not tell.
+aiohttp keeps each message until a reader takes the complete message, but does not tell how many
+bytes are kept.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ _MOST_HEADER_BYTES = 14
 
 
 class Frames:
-    """Follows one client's frames."""
+    """Parses the frame headers of one connection."""
 
     def __init__(self) -> None:
         self._header = b""
         self._left = 0
         self._is_data = self._is_last = False
         self._message_bytes = self._large = 0
-        # Of each message that is complete and not taken yet: whether it is large.
+        # For each complete message not taken yet: whether the message is large.
         self._complete: deque[bool] = deque()
 
     @property
     def is_large(self) -> bool:
-        """Whether what is kept has a large message, or the beginning of one."""
+        """Whether a waiting or incomplete message is larger than SMALL_BYTES."""
         return self._message_bytes > SMALL_BYTES or self._large > 0
 
     @property
     def waiting(self) -> int:
-        """How many messages are complete and not taken yet."""
+        """Return the number of complete messages not taken yet."""
         return len(self._complete)
 
     def taken(self) -> None:
-        """The oldest message that is complete is kept no more."""
+        """Count the oldest complete message as taken."""
         if self._complete and self._complete.popleft():
             self._large -= 1
 
     def feed(self, data: bytes) -> None:
-        """What came; broken frames are aiohttp's to refuse."""
+        """Parse received bytes; aiohttp refuses broken frames."""
         at = 0
         while at < len(data):
             if not self._left:
@@ -56,7 +56,7 @@ class Frames:
                 self._end()
 
     def _begin(self, data: bytes) -> int:
-        """A header, as far as it is there; how much of the data was part of it."""
+        """Parse a header, complete or not; return how many bytes of `data` belong to the header."""
         before = len(self._header)
         header = self._header + data
         length = header[1] & 0x7F if len(header) > 1 else 0

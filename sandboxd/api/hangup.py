@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices that a client is gone while nothing is read from it.
+"""Notices that a client is gone while reading from the client is paused.
 
-The server stops reading from a client whose input nobody takes; asyncio then watches its socket for
-nothing at all, and learns of its end by reading only.
+The server pauses reading while a program does not take the client's input; asyncio then watches the
+socket for no event at all, and learns of a closed connection by reading only.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from aiohttp import web
 
 @contextmanager
 def ending_with_client(request: web.BaseRequest) -> Iterator[None]:
-    """Close the connection, which cancels its handler, as soon as the other end is closed.
+    """Close the connection, which cancels the handler, once the client has closed both directions.
 
-    Both directions of it: a client that only has nothing more to send waits for its answer.
+    A client that has shut down sending alone still waits for the answer.
     """
     transport = request.transport
     connection = None if transport is None else transport.get_extra_info("socket")
     if transport is None or connection is None:
-        # Gone already: the cancellation is on its way.
+        # The connection is lost already: the cancellation is on the way.
         yield
         return
     loop = asyncio.get_running_loop()
     with select.epoll() as watch:
-        # EPOLLHUP is always told; an epoll is readable while it has something to tell (epoll(7)).
+        # EPOLLHUP needs no registration; an epoll descriptor with events is readable (epoll(7)).
         watch.register(connection.fileno(), 0)
         loop.add_reader(watch.fileno(), transport.abort)
         try:

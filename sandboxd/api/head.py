@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much may come that is no part of any body: request lines, headers, trailers, chunk lines.
+"""Bounds on input outside bodies: request lines, headers, trailers, chunk lines.
 
-Counted before the parser gets it, since aiohttp 3.11, which Debian 13 has, bounds none of it.
+Bytes are counted before the parser gets them, since aiohttp 3.11 (Debian 13) has no such bounds.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ MAX_BYTES = 32 << 10
 MAX_LINES = 160
 MAX_LINE_BYTES = 8 << 10
 MAX_HEADERS = 128
-# What is given to the parser at once: so much may be past a bound before that is seen.
+# Bytes given to the parser at once: a bound may be exceeded by as much before being noticed.
 PIECE_BYTES = 2 << 10
 
 
 class Head:
-    """What came of one connection since its last whole message or piece of a body."""
+    """Counts a connection's bytes and lines since the last complete message or piece of a body."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -23,18 +23,18 @@ class Head:
         self._line_bytes = 0
 
     def clear(self) -> None:
-        """A message was complete, or a piece of a body came."""
+        """Start counting anew after a complete message or a piece of a body."""
         self._bytes = self._lines = self._line_bytes = 0
 
     def continue_line(self, piece: bytes) -> str | None:
-        """Count a piece outside a body, before it is parsed; says whether its line is too long."""
+        """Count a piece outside a body before parsing; return an error if a line is too long."""
         first = piece.find(b"\n")
         longest = self._line_bytes + (len(piece) if first < 0 else first)
         self._line_bytes = longest if first < 0 else len(piece) - piece.rfind(b"\n") - 1
         return None if longest <= MAX_LINE_BYTES else f"a line is over {MAX_LINE_BYTES} bytes"
 
     def add(self, piece: bytes) -> str | None:
-        """Count a piece that completed nothing; says which bound is passed by it."""
+        """Count a piece that completed no message; return an error if a bound is exceeded."""
         self._bytes += len(piece)
         self._lines += piece.count(b"\n")
         if self._bytes > MAX_BYTES:

@@ -10,12 +10,12 @@ from sandboxd.api.routes import Call
 from sandboxd.wire.history import HistoryAnswer, HistoryQuery
 from sandboxd.wire.requests import Nothing
 
-# Of an admin's with many owners, in memory and in JSON.
+# An admin's answer with many owners, in memory and in JSON.
 _ANSWER_BYTES = 8 << 20
 
 
 async def get_history(call: Call[Nothing, HistoryQuery]) -> Reply:
-    """What was used, how executions ended and what was refused, over time."""
+    """Return usage, ends of executions and refusals over time."""
     await call.share.hold(_ANSWER_BYTES)
     told = await call.engine.history()
     since, until = call.query.bounds(told.now)

@@ -25,7 +25,7 @@ from sandboxd.wire.requests import Nothing
 
 
 async def health(call: Call[Nothing, Nothing]) -> Reply:
-    """The daemon answers."""
+    """Answer with the means that hold limits; succeeds whenever the daemon answers."""
     host = call.engine.host()
     control = ResourceControlAnswer(
         scheme=host.scheme,
@@ -46,7 +46,7 @@ async def health(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def readiness(call: Call[Nothing, Nothing]) -> Reply:
-    """The daemon takes work. Raises Draining while it does not."""
+    """Answer that the daemon takes work. Raises Draining while not."""
     if not call.engine.is_ready:
         raise Draining("cannot take work: sandboxd is not ready", details={"ready": False})
     if call.engine.host().draining:
@@ -55,12 +55,12 @@ async def readiness(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def get_host(call: Call[Nothing, Nothing]) -> Reply:
-    """What this host can do, and how much of it is taken."""
+    """Return the host's abilities and the capacity in use."""
     return Reply(200, _host_answer(call.engine.host(call.caller)))
 
 
 async def drain(call: Call[Nothing, Nothing]) -> Reply:
-    """Take no new work; what runs goes on."""
+    """Take no new work; running executions go on."""
     return Reply(200, _host_answer(await call.engine.set_draining(draining=True)))
 
 
@@ -116,6 +116,6 @@ def _cgroup(host: HostReport) -> CgroupAnswer:
 
 
 def _holds_sum(host: HostReport, limit: str) -> bool:
-    """Whether something holds the sum over a sandbox: only that counts as held at all."""
+    """Return whether kernel or supervisor holds the sum over a sandbox."""
     held = host.enforcement.get(limit)
     return held is not None and held.by is not EnforcedBy.NONE

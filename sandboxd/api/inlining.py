@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An execution's answer with the first MiB of each stream in it.
+"""An execution's answer with the first MiB of each stream.
 
-A MiB may be six in JSON, and takes the loop some milliseconds: so all is made in pieces, a turn for
-each, and within the caller's share of memory.
+A MiB may become six in JSON, and encoding takes some milliseconds of the event loop: so answers are
+made in pieces, a turn for each, and within the caller's share of memory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sandboxd.engine.batch import Reading
 from sandboxd.wire.answers import INLINE_BYTES, ExecutionAnswer, Inline
 from sandboxd.wire.files import ReadFileAnswer
 
-# Of memory for a byte of output while the answer is made: the byte, its text, six bytes of JSON, or
-# three beside twice what base64 takes.
+# Memory per byte of output while the answer is made: the byte, the text, and six bytes of JSON, or
+# three beside twice the base64 form.
 _FACTOR = 9
 
 
@@ -33,7 +33,7 @@ async def execution_reply(
     *,
     reading: Reading | None = None,
 ) -> Reply:
-    """The answer about `execution` as it is now, and files that are read after its end."""
+    """Return the answer about `execution` in its present state, with files read after the end."""
     while True:
         was_finished = execution.is_finished
         sizes = [min(one.size_bytes, INLINE_BYTES) for one in (execution.stdout, execution.stderr)]
@@ -42,7 +42,7 @@ async def execution_reply(
         await call.share.hold(_FACTOR * sum(sizes) + execution_bytes(execution))
         stdout = await _inline(call, execution, "stdout")
         stderr = await _inline(call, execution, "stderr")
-        # What ended meanwhile may have printed more: the answer about an end has all of it.
+        # An execution that ended meanwhile may have printed more: an answer about an end has all.
         if was_finished or not execution.is_finished:
             break
     files = None if reading is None else await reading.files()
@@ -74,7 +74,7 @@ async def execution_reply(
 
 
 async def _inline(call: Call[Any, Any], execution: Execution, stream: Stream) -> Inline:
-    # One byte more than is sent tells whether there is more.
+    # Reading one byte more than is sent tells whether the stream is longer.
     data = await call.engine.read_output(execution, stream, 0, INLINE_BYTES + 1)
     summary = execution.stdout if stream == "stdout" else execution.stderr
     steps = Inline.steps(data, summary)
@@ -88,6 +88,6 @@ async def _inline(call: Call[Any, Any], execution: Execution, stream: Stream) ->
 
 
 def _escaped(text: str) -> Iterator[bytes]:
-    """What is between the quotes of a JSON string."""
+    """Yield the JSON of `text` in pieces, without the quotes."""
     for begin in range(0, len(text), SMALL_BYTES):
         yield to_json(text[begin : begin + SMALL_BYTES])[1:-1]

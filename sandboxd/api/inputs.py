@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handlers of what goes into a running command: .../stdin, .../stdin/close, .../resize."""
+"""Handlers of a running command's input: .../stdin, .../stdin/close, .../resize."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandboxd.wire.requests import Nothing, TerminalBody
 
 
 async def write_input(call: Call[Nothing, Nothing]) -> Reply:
-    """Pass the body on as it arrives. An error says how much of it the program has."""
+    """Write the body to standard input as it arrives. Errors carry `written_bytes`."""
     progress = Progress()
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     try:
@@ -33,7 +33,7 @@ async def write_input(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def close_input(call: Call[Nothing, Nothing]) -> Reply:
-    """End it, in turn after whatever is being written."""
+    """Close standard input, in turn after all input being written."""
     execution = call.engine.get_execution(call.caller, call.sandbox, call.execution)
     async with call.work.streaming(call.caller.uid, execution.id):
         await call.engine.close_input(call.caller, call.sandbox, call.execution)
@@ -41,6 +41,6 @@ async def close_input(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def resize_terminal(call: Call[TerminalBody, Nothing]) -> Reply:
-    """Tell the terminal its new size."""
+    """Set the size of the terminal."""
     await call.engine.resize_terminal(call.caller, call.sandbox, call.execution, call.body.size())
     return Reply(204)

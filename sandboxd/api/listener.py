@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's Unix socket and the group that may use it."""
+"""The API's Unix socket and the group that may connect."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _MAX_PATH_BYTES = 107
 
 
 def group_id(setting: str, name: str | None) -> int | None:
-    """The gid of the group that a setting names, if it does. Raises ConfigError for an unknown
-    one."""
+    """Return the gid of the group `name`, None without a name. Raises ConfigError if unknown."""
     if name is None:
         return None
     try:
@@ -28,9 +27,10 @@ def group_id(setting: str, name: str | None) -> int | None:
 
 
 def listen(path: str, *, gid: int | None) -> socket.socket:
-    """A bound socket at `path`: 0600, or 0660 for a group. Raises ConfigError.
+    """Return a listening socket bound to `path`, mode 0600, or 0660 for a group.
 
-    A socket that nobody listens on any more is replaced; anything else at the path is not.
+    A stale socket at the path is replaced. Raises ConfigError for any other file at the path, a
+    socket in use, or a path that is too long.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise ConfigError(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handler of /metrics: Prometheus text format 0.0.4, sums only.
 
-No series is about one sandbox or one caller, so their number does not grow with use. A caller that
-is no admin sees sums over its own alone. The prometheus-client library is not used: its registry
-lives in the process, and these numbers depend on who asks.
+No series is about one sandbox or one caller, so the number of series does not grow with use. A
+caller that is no admin sees sums over the caller's own sandboxes and executions alone. The
+prometheus-client library is not used: the library has one registry per process, but the numbers
+here depend on the caller.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def get_metrics(call: Call[Nothing, Nothing]) -> web.StreamResponse:
-    """All sums the caller may see."""
+    """Return all sums that the caller may see."""
     lines = [*_host(call), *_own(call)]
     if call.caller.is_admin:
         lines += [*_life(call.engine.counters), *_requests(call.seen), *_process()]
@@ -33,7 +34,7 @@ async def get_metrics(call: Call[Nothing, Nothing]) -> web.StreamResponse:
 
 
 def _family(name: str, kind: str, about: str, samples: Mapping[str, float]) -> Iterator[str]:
-    """samples: labels, in braces or "" -> value."""
+    """Yield the lines of a metric family; samples: labels in braces, or "" -> value."""
     yield f"# HELP sandboxd_{name} {about}"
     yield f"# TYPE sandboxd_{name} {kind}"
     for labels, value in samples.items():

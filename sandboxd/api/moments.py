@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When an execution's output came: where in a stream a moment is."""
+"""Converts times of output to offsets in a stream."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandboxd.errors import OutputTimesUnknown
 async def offset_since(
     engine: Engine, execution: Execution, stream: Stream, moment: datetime | None
 ) -> int:
-    """The first byte that may have come at `moment` or later; None = the first of all.
+    """Return the offset of the first byte perhaps printed at `moment` or later; 0 for None.
 
     Raises OutputTimesUnknown.
     """
     if moment is None:
         return 0
-    # Before the times are read: what comes in between is later than `moment`, or one of them.
+    # Read before the times: output printed in between is later than `moment`, or has a time.
     size = _size(execution, stream)
     times = await _times(engine, execution, stream)
     offset = 0 if times is None else times.since(moment)
@@ -28,7 +28,7 @@ async def offset_since(
 
 
 async def check_times(engine: Engine, execution: Execution) -> None:
-    """Raises OutputTimesUnknown where nobody knows when some of the output came."""
+    """Raise OutputTimesUnknown if the times of some output were not kept."""
     await _times(engine, execution, "stdout")
     await _times(engine, execution, "stderr")
 

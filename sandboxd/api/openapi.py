@@ -35,15 +35,15 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string"},
     },
 }
-# Query parameters of which there is one for each key.
+# Query parameters given once for each key.
 _BY_KEY = {"metadata": "metadata.KEY"}
 _REQUEST_ID = {"X-Request-Id": {"schema": {"type": "string", "pattern": ID_PATTERN}}}
-# What any route can answer: they come from the layer around the handlers.
+# Errors of any route, raised by the layer around the handlers.
 _COMMON = (errors.InvalidRequest, errors.MethodNotAllowed, errors.InternalError)
 _BODY = (errors.RequestTooLarge, errors.UnsupportedMediaType)
 _WITHOUT_BODY = (101, 204)
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
-# What an Idempotency-Key may add, on every POST.
+# Errors that an Idempotency-Key may add, on every POST.
 _KEYED = (
     errors.IdempotencyKeyReused,
     errors.QuotaExceeded,
@@ -61,7 +61,7 @@ _KEY_PARAMETER = {
 
 
 def document(routes: Iterable[AnyRoute]) -> bytes:
-    """The document as JSON."""
+    """Return the document as JSON."""
     routes = tuple(routes)
     models = {route.body for route in routes} | {route.query for route in routes}
     models |= {route.answer for route in routes if route.answer is not None} | {ErrorAnswer}
@@ -159,7 +159,7 @@ def _successes(route: AnyRoute) -> dict[str, Any]:
     elif route.raw_type is not None:
         content = {route.raw_type: _BYTES}
     if route.event_data is not None:
-        # OpenAPI before 3.2 has no word for the items of a stream.
+        # OpenAPI before 3.2 cannot describe the items of a stream.
         schema = {"type": "string", "x-event-data": _ref(route.event_data)}
         content = {"text/event-stream": {"schema": schema}}
     return {
@@ -169,7 +169,7 @@ def _successes(route: AnyRoute) -> dict[str, Any]:
 
 
 def _raised(route: AnyRoute) -> list[type[errors.SandboxdError]]:
-    """All that a route can answer beside success."""
+    """Return all errors that a route can answer."""
     raised: list[type[errors.SandboxdError]] = [*_COMMON, *route.errors]
     if route.access is not Access.ANYONE:
         raised.append(errors.AccessDenied)
@@ -221,7 +221,7 @@ def _json(model: type[BaseModel], samples: dict[str, Any]) -> dict[str, Any]:
 
 
 def _examples(routes: Iterable[AnyRoute], schemas: dict[str, Any]) -> dict[str, Any]:
-    """Of all answers and errors, by the name of the model or the code."""
+    """Return examples of all answers and errors, by the model's name or the error's code."""
     values: dict[str, Any] = {}
     for route in routes:
         if route.answer is not None:

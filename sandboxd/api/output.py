@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handler of .../output: the raw bytes of a stream, in chunks, so that memory stays flat."""
+"""Handler of .../output: a stream's raw bytes, sent in chunks to bound the memory used."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandboxd.api.routes import Call
 from sandboxd.wire.queries import OutputQuery
 from sandboxd.wire.requests import Nothing
 
-# What each of many slow followers may hold up in memory.
+# Memory that each of many slow followers may occupy.
 _FOLLOW_CHUNK_BYTES = 64 << 10
 
 
 async def read_output(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
-    """What is there now from `offset` on, or all to the end of the execution.
+    """Send the output so far from `offset` on, or follow to the end of the execution.
 
     Raises RangeNotSatisfiable, OutputTimesUnknown.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of lists. A cursor names the last entry sent, so it holds while entries come and go.
+"""Pages of lists. A cursor names the last entry sent, so stays valid while entries come and go.
 
-A page is at most PAGE_BYTES long, or one entry: what callers may put into records is a lot more
-than a request should make the daemon keep.
+A page is at most PAGE_BYTES long, or a single entry: records may hold far more bytes of callers
+than the daemon should keep for a request.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sandboxd.errors import InvalidRequest
 
 T = TypeVar("T", Sandbox, Execution)
 PAGE_BYTES = 1 << 20
-# The largest entry: the most that can be passed to a program, each byte of it escaped.
+# The largest entry: the most bytes that exec can pass to a program, each byte escaped in JSON.
 _ENTRY_BYTES = 12 << 20
 _TURN_BYTES = 32 << 10
 
 
 def page(entries: Iterable[T], *, cursor: str | None, limit: int) -> tuple[list[T], str | None]:
-    """`limit` entries after `cursor`, oldest first, and the cursor of the next page."""
+    """Return at most `limit` entries after `cursor`, oldest first, and the next page's cursor."""
     ordered = sorted(entries, key=_key)
     if cursor is not None:
         last = _decode(cursor)
@@ -46,7 +46,7 @@ async def page_reply(
     cursor: str | None,
     limit: int,
 ) -> Reply:
-    """The page `name` of a list, each entry in JSON as `answer` has it."""
+    """Return a page with the list `name`, whose entries `answer` converts to models."""
     entries, next_cursor = page(found, cursor=cursor, limit=limit)
     await share.hold(PAGE_BYTES + _ENTRY_BYTES)
     pieces, size, since_turn = [b'{"%b":[' % name.encode()], 0, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at the other end of a Unix socket: the kernel's word from the time of connect(2)."""
+"""Credentials of a Unix socket's peer, as the kernel recorded at connect(2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandboxd.osutil.unix_sockets import credentials
 _SO_PEERGROUPS = 59
 _MAX_GROUPS = 65_536
 
-# A caller whom the kernel does not name: owns nothing, sees nothing.
+# A caller whom the kernel does not name: owns and sees no sandbox.
 NOBODY = Caller(uid=-1, gid=-1, pid=0, is_admin=False)
 
 
@@ -29,13 +29,13 @@ class Peer:
     groups: frozenset[int]
 
     def as_caller(self, admin_gids: Collection[int]) -> Caller:
-        """Root and members of an admin group are admins."""
+        """Return the peer as a caller; root and members of an admin group are admins."""
         is_member = any(gid in self.groups or gid == self.gid for gid in admin_gids)
         return Caller(self.uid, self.gid, self.pid, is_admin=self.uid == 0 or is_member)
 
 
 def read_peer(connection: socket.socket) -> Peer | None:
-    """The peer of a connected Unix stream socket; None where the kernel does not say."""
+    """Return the peer of a connected Unix stream socket; None where the kernel does not say."""
     try:
         named = credentials(connection)
     except OSError:
@@ -44,7 +44,7 @@ def read_peer(connection: socket.socket) -> Peer | None:
 
 
 def _read_groups(connection: socket.socket) -> frozenset[int]:
-    """Supplementary groups; none where they cannot be read, which only takes rights away."""
+    """Return the peer's supplementary groups, none if unreadable, which only takes rights away."""
     try:
         raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 256)
     except OSError:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers about one record. What its caller put into it may be megabytes, and is counted as of whom
-the answer is for, until that is taken."""
+"""Answers about one record, which may hold megabytes given by the sandbox's owner.
+
+The bytes of an answer count in the share of the asking caller until the client has the answer.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from sandboxd.core.model import Execution, Sandbox
 from sandboxd.engine.retention import argument_bytes, sandbox_bytes
 from sandboxd.wire.answers import SandboxAnswer
 
-# Of memory for a character: at most six bytes of JSON, and what that is made from.
+# Memory per character: at most six bytes of JSON, and the source of the JSON.
 _FACTOR = 8
 
 
 async def sandbox_reply(call: Call[Any, Any], sandbox: Sandbox, status: int = 200) -> Reply:
-    """The answer about `sandbox` as it is now."""
+    """Return the answer about `sandbox` in its present state."""
     await call.share.hold(_FACTOR * sandbox_bytes(sandbox))
     with call.share.long_turn():
         return Reply(status, pieces=(to_json(SandboxAnswer.of(sandbox)),))
 
 
 def execution_bytes(execution: Execution) -> int:
-    """Of memory for an answer about it, output left out."""
+    """Return the memory in bytes for an answer about `execution` without output."""
     return _FACTOR * argument_bytes(execution.command)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idempotency-Key: a retry of a POST gets the first answer, and starts nothing a second time.
+"""Idempotency-Key: a retry of a POST gets the first answer, and has no effect a second time.
 
-A request with a key runs in a task of the server's own, so that its answer is there for the retry
-of a client that went away. Where the daemon itself went away, the retry is sent to the engine as
-one: what the first sending made carries its request id.
+A request with a key runs in a task of the server, so that the answer is kept for the retry of a
+client that went away. After a restart of the daemon the engine is told that the request is a retry,
+and finds sandbox or execution of the first request by the request id.
 """
 
 from __future__ import annotations
@@ -34,26 +34,30 @@ _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 
 
 class Keys(Protocol):
-    """Keys and first answers on disk."""
+    """Idempotency keys and first answers on disk."""
 
     def find(self, uid: int, key: str) -> KeptKey | None:
-        """What is known of a key."""
+        """Return what is kept for a caller's key; None for an unknown or old key."""
         ...
 
     async def begin(self, uid: int, key: str, fingerprint: str, request_id: str) -> KeptKey:
-        """Note a new key before its request does anything. Raises QuotaExceeded, HostDiskFull."""
+        """Keep a new key before the request has any effect. Raises QuotaExceeded, HostDiskFull."""
         ...
 
     async def keep(self, key: KeptKey, status: int, body: bytes) -> None:
-        """Keep the first answer. Raises HostDiskFull, HostStorageFailed."""
+        """Keep the first answer to `key`.
+
+        Raises HostDiskFull, HostStorageFailed: then the sandbox or execution that the request made
+        can still be read.
+        """
         ...
 
     async def forget(self, key: KeptKey) -> None:
-        """As if the request had never come."""
+        """Remove `key`, so that a retry counts as a first request."""
         ...
 
     async def body(self, key: KeptKey) -> bytes | None:
-        """The body of the first answer; None when it cannot be read."""
+        """Return the body of the first answer; None if unreadable."""
         ...
 
 
@@ -62,16 +66,16 @@ class _Running:
     fingerprint: str
     request_id: str
     answer: asyncio.Future[Sent]
-    # Of retries that wait for the answer.
+    # The shares of retries that wait for the answer.
     waiting: set[Share] = field(default_factory=set)
 
 
-# Told whose share what it keeps is of.
+# Makes the first answer; the bytes of the answer count in the given share.
 Serve = Callable[[Origin, Share], Awaitable[Sent]]
 
 
 class Replays:
-    """The keys of all callers."""
+    """Requests with a key, of all callers: running ones, and answers kept in `keys`."""
 
     def __init__(self, keys: Keys, work: Work) -> None:
         self._keys = keys
@@ -88,17 +92,17 @@ class Replays:
         share: Share,
         drop_body: Callable[[], None],
     ) -> Sent:
-        """The first answer to this key; `serve` makes it.
+        """Return the first answer to this key, made by `serve` unless known.
 
-        drop_body: called where the request's body, and what `share` keeps for it, is of no use.
-        Raises IdempotencyKeyReused, and HostStorageFailed for an answer that cannot be read.
+        drop_body: called once the request's body, and the room for the body in `share`, is of no
+        use. Raises IdempotencyKeyReused, and HostStorageFailed for an unreadable answer.
         """
         if _KEY.fullmatch(key) is None:
             raise errors.InvalidRequest.field(HEADER, "must be 1 to 255 printable ASCII characters")
         running = self._running.get((caller.uid, key))
         if running is not None:
             _check(running.fingerprint, fingerprint)
-            # The first one may need the room.
+            # The first request may need the room.
             drop_body()
             running.waiting.add(share)
             try:
@@ -114,13 +118,13 @@ class Replays:
                 drop_body()
                 return await self._kept(known, known.status, share)
         answer: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-        # One that nobody waits for must not be reported as never retrieved.
+        # asyncio logs an exception as never retrieved if no retry waits for the future.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         first_id = request_id if known is None else known.request_id
         running = _Running(fingerprint, first_id, answer)
         self._running[caller.uid, key] = running
         origin = Origin(first_id, is_retry=known is not None)
-        # Of the task, which may outlive the client's request.
+        # The share of the task, which may outlive the client's request.
         kept = share.another()
         kept.take_over(share)
         work = self._first(caller, key, running, origin, serve, kept, known)
@@ -160,8 +164,8 @@ class Replays:
                 one.join(share)
             answer.set_result(sent)
         except BaseException as exc:
-            # A wait that the server's stop ended is none of the request's own answers: the next
-            # daemon finds the key unanswered, and by its request id what was made.
+            # A stop of the server is no answer to the request: the next daemon finds the key
+            # unanswered, and the sandbox or execution by the request id.
             if not answer.done():
                 answer.set_exception(exc if isinstance(exc, Exception) else _stopping())
             if not isinstance(exc, Exception):
@@ -180,8 +184,10 @@ class Replays:
         return _again(Sent(status, (body,) if body else ()), known.request_id)
 
     async def _serve(self, serve: Serve, origin: Origin, share: Share) -> tuple[Sent, bool]:
-        """The answer, and whether it is the one that retries get: not where a retry may do
-        better."""
+        """Return the answer, and whether to keep the answer for retries.
+
+        Retryable errors and statuses from 500 on are not kept, since a retry may succeed.
+        """
         try:
             return await serve(origin, share), True
         except errors.SandboxdError as exc:
@@ -220,12 +226,12 @@ def _stopping() -> errors.Draining:
 
 
 def fingerprint_of(request: web.BaseRequest, body: bytes) -> str:
-    """Of what is asked: JSON that only looks different is the same, where it is small."""
+    """Return a hash of the request; small JSON bodies count as equal whatever their formatting."""
     try:
         if len(body) <= SMALL_BYTES:
             body = json.dumps(json.loads(body or b"{}"), sort_keys=True).encode()
     except (ValueError, RecursionError):
-        # Refused as it is, when it gets to be read.
+        # `validate` refuses the body later.
         logger.debug("a body that is no JSON comes with a key")
     digest = hashlib.sha256(f"{request.method} {request.rel_url.raw_path_qs}\n".encode())
     digest.update(body)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From answers and errors to HTTP: the only place that knows status numbers of errors."""
+"""Converts answers and errors to HTTP; only this module knows the status numbers of errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sandboxd.core.names import new_id
 
 logger = logging.getLogger(__name__)
 
-# Looked up along the class's bases, so a leaf class is here only where it differs.
+# Looked up along the class's bases: a leaf class is listed only if the status differs.
 STATUS: Mapping[type[errors.SandboxdError], int] = {
     errors.SandboxdError: 500,
     errors.InvalidRequest: 400,
@@ -41,16 +41,16 @@ STATUS: Mapping[type[errors.SandboxdError], int] = {
     errors.DiskQuotaExceeded: 507,
     errors.DiskUncountable: 507,
 }
-# How long a client may take to read an answer.
+# The longest time for a client to read an answer.
 TAKEN_SECONDS = 75.0
-# How soon a client may try again: an execution's end makes room for another one, or only a release.
+# Retry-After by status: for 429 an execution's end makes room, for 503 perhaps only a release.
 _RETRY_AFTER_SECONDS = {429: 1, 503: 5}
 _JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler answers with; pieces: the body, where it is JSON already."""
+    """A handler's answer; pieces: the body, where encoded as JSON already."""
 
     status: int
     answer: BaseModel | None = None
@@ -59,13 +59,13 @@ class Reply:
 
 
 def status_of(error: type[errors.SandboxdError]) -> int:
-    """The HTTP status of an error's class."""
+    """Return the HTTP status of an error's class."""
     return next(STATUS[base] for base in error.__mro__ if base in STATUS)
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An answer as it goes out; pieces: of its JSON, none for no body."""
+    """An encoded answer; pieces: of the JSON body, none for no body."""
 
     status: int
     pieces: tuple[bytes, ...]
@@ -73,16 +73,16 @@ class Sent:
 
     @property
     def size_bytes(self) -> int:
-        """How long its body is."""
+        """Return the length of the body."""
         return sum(map(len, self.pieces))
 
     @property
     def body(self) -> bytes:
-        """Its body in one."""
+        """Return the whole body."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
     def response(self) -> web.Response:
-        """As HTTP, all at once."""
+        """Return an HTTP response with the whole body."""
         if not self.pieces:
             return web.Response(status=self.status, headers=self.headers)
         return web.Response(
@@ -90,7 +90,10 @@ class Sent:
         )
 
     async def send(self, request: web.BaseRequest, request_id: str) -> web.StreamResponse:
-        """As HTTP, as fast as the client takes it, which has to take all of it in time."""
+        """Send the answer as fast as the client reads.
+
+        Raises ConnectionResetError if the client has not taken all within TAKEN_SECONDS.
+        """
         response = web.StreamResponse(
             status=self.status, headers={"X-Request-Id": request_id, **self.headers}
         )
@@ -104,26 +107,26 @@ class Sent:
 
 
 async def _cut(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """In parts of which the transport keeps few."""
+    """Yield parts of at most SMALL_BYTES, so that the transport buffers little."""
     for piece in pieces:
         for begin in range(0, len(piece), SMALL_BYTES):
             yield piece[begin : begin + SMALL_BYTES]
 
 
 def send_reply(reply: Reply) -> Sent:
-    """A handler's answer."""
+    """Encode a handler's answer."""
     if reply.pieces or reply.answer is None:
         return Sent(reply.status, reply.pieces, reply.headers)
     return Sent(reply.status, (to_json(reply.answer),), reply.headers)
 
 
 def error_response(error: errors.SandboxdError, request_id: str) -> web.Response:
-    """An error as HTTP."""
+    """Return the HTTP response for an error."""
     return send_error(error, request_id).response()
 
 
 def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
-    """The answer that an error is."""
+    """Encode an error as an answer, with Retry-After and Allow where they apply."""
     status = status_of(type(error))
     headers = {}
     if error.retryable and status in _RETRY_AFTER_SECONDS:
@@ -135,7 +138,7 @@ def send_error(error: errors.SandboxdError, request_id: str) -> Sent:
 
 
 def error_body(error: errors.SandboxdError, request_id: str) -> dict[str, Any]:
-    """The form of every error."""
+    """Return the JSON object of an error."""
     body = {
         "code": error.code,
         "message": error.message,
@@ -148,7 +151,7 @@ def error_body(error: errors.SandboxdError, request_id: str) -> dict[str, Any]:
 
 
 def raw_error(error: errors.SandboxdError) -> bytes:
-    """An error as a whole HTTP answer, for a connection that gets no other."""
+    """Return an error as the bytes of an HTTP answer, for a connection refused at once."""
     request_id = new_id()
     sent = send_error(error, request_id)
     more = "".join(f"{name}: {value}\r\n" for name, value in sent.headers.items())
@@ -160,7 +163,7 @@ def raw_error(error: errors.SandboxdError) -> bytes:
 
 
 def internal_error(exc: Exception, request_id: str, what: str) -> web.Response:
-    """The answer to a bug: the journal has the traceback, the client the id to find it by."""
+    """Log a bug's traceback, and return an answer with the request id to find the log line by."""
     logger.error("cannot serve %s (request %s): bug", what, request_id, exc_info=exc)
     error = errors.InternalError(
         "cannot serve the request: internal error",
@@ -170,7 +173,7 @@ def internal_error(exc: Exception, request_id: str, what: str) -> web.Response:
 
 
 def broken_request(status: int, message: str | None) -> web.Response:
-    """The answer to bytes that are not HTTP; the connection ends with it."""
+    """Return the answer to malformed HTTP; the connection is closed after the answer."""
     cause = (message or "not HTTP/1.1").partition("\n")[0].strip().rstrip(":.") or "not HTTP/1.1"
     request_id = new_id()
     logger.debug("refused a broken request (request %s): %s", request_id, cause)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a route is. The table itself is api/table.py."""
+"""The type of a route. The table of routes is api/table.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sandboxd.wire.requests import Request
 B = TypeVar("B", bound=Request)
 Q = TypeVar("Q", bound=Request)
 _PARAMETER = re.compile(r"\{(\w+)\}")
-# The rest of a path, slashes and all; with nothing there the slash before it may be missing.
+# The rest of a path, slashes included; before an empty rest the slash may be missing.
 _REST = "/{path}"
 _REST_PATTERN = r"(?:/(?P<path>.*))?"
 SMALL_BODY_BYTES = 64 << 10
@@ -36,7 +36,7 @@ LARGE_BODY_BYTES = 8 << 20
 
 
 class Access(enum.Enum):
-    """Who may use a route."""
+    """The callers that may use a route."""
 
     ANYONE = "anyone, also a peer whom the kernel does not name"
     CALLER = "any caller; what is not the caller's does not exist for it"
@@ -59,16 +59,16 @@ class Call(Generic[B, Q]):
     origin: Origin
     seen: Seen
     share: Share
-    # In the sandbox's home; b"" is the home itself.
+    # Relative to the sandbox's home; b"" is the home.
     path: bytes = b""
 
     @property
     def body(self) -> B:
-        """What came, until it is dropped."""
+        """Return the body; not after `drop_body`."""
         return self.bodies[0]
 
     def drop_body(self) -> None:
-        """Keep it no longer: what follows may take as long as an execution."""
+        """Free the body, since the rest of the request may take as long as an execution."""
         self.bodies.clear()
         self.share.release()
 
@@ -78,13 +78,12 @@ Handler = Callable[[Call[B, Q]], Awaitable[Reply | web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[B, Q]):
-    """One method of one path, with everything a client may want to know about it.
+    """A method of a path, with the facts that the OpenAPI document tells clients.
 
-    statuses: what success answers, with a word on each. errors: what this route can answer
-    beyond what every route can. answer: None = no JSON body. streams_body: the handler reads the
-    body itself, raw bytes of any length and type (api/decode.py, `body_chunks`). headers: that it
-    takes beside those that every route does, with a word on each. event_data: what each
-    Server-Sent Event carries.
+    statuses: statuses of success, with descriptions. errors: errors beyond those of every route.
+    answer: None = no JSON body. streams_body: the handler reads the body, raw bytes of any length
+    and type (api/decode.py, `body_chunks`). headers: request headers beyond those of every route,
+    with descriptions. event_data: the data of each Server-Sent Event.
     """
 
     method: str
@@ -112,12 +111,12 @@ class Route(Generic[B, Q]):
 
     @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes a retry safe."""
+        """Whether the route takes an Idempotency-Key."""
         return self.method == "POST" and not self.streams_body
 
     @property
     def parameters(self) -> list[str]:
-        """Names of the path's parameters."""
+        """Return the names of the path's parameters."""
         return _PARAMETER.findall(self.path)
 
 
@@ -125,17 +124,19 @@ AnyRoute = Route[Any, Any]
 
 
 def path_parameter(values: Mapping[str, str | None]) -> bytes:
-    """The path in a sandbox, decoded once: `%2F` separates like `/`, so that both `//tmp` and
-    `/%2Ftmp` name /tmp. Raises InvalidRequest."""
+    """Return the path in a sandbox, decoded once. Raises InvalidRequest.
+
+    `%2F` separates like `/`, so that both `//tmp` and `/%2Ftmp` name /tmp.
+    """
     sent = values.get("path") or ""
     return clean_path(unquote_to_bytes(sent.encode("utf-8", "surrogateescape")), "path")
 
 
 def check_parameters(values: Mapping[str, str | None]) -> tuple[str, str]:
-    """Sandbox and execution of a path, "" for what it has not.
+    """Return sandbox and execution of a path, "" for a missing parameter.
 
-    The values are as sent: a percent-encoded character is in no id and no name, so that nothing
-    is decoded after it was checked. Raises SandboxNotFound and ExecutionNotFound.
+    The values are checked as sent, without decoding: no id and no name has a percent-encoded
+    character. Raises SandboxNotFound and ExecutionNotFound.
     """
     sandbox, execution = values.get("sandbox") or "", values.get("execution") or ""
     if sandbox and not (is_id(sandbox) or is_name(sandbox)):

@@ -16,7 +16,7 @@ from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing
 
 
 async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
-    """A new sandbox."""
+    """Make a sandbox."""
     body = call.body
     request = SandboxRequest(
         name=body.name,
@@ -39,7 +39,7 @@ async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
 
 
 async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
-    """All the caller may see."""
+    """List the sandboxes that the caller may see."""
     query = call.query
     found = [sandbox for sandbox in call.engine.list_sandboxes(call.caller) if query.fits(sandbox)]
     return await page_reply(
@@ -48,12 +48,12 @@ async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
 
 
 async def get_sandbox(call: Call[Nothing, Nothing]) -> Reply:
-    """One sandbox."""
+    """Return a sandbox."""
     return await sandbox_reply(call, call.engine.get_sandbox(call.caller, call.sandbox))
 
 
 async def get_metrics(call: Call[Nothing, MetricsQuery]) -> Reply:
-    """What it uses and has used."""
+    """Return the usage of a sandbox, and of each running execution if asked."""
     report = await call.engine.usage(
         call.caller, call.sandbox, by_execution=call.query.by_execution
     )
@@ -85,18 +85,18 @@ async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:
 
 
 async def release_sandbox(call: Call[Nothing, Nothing]) -> Reply:
-    """Answers once everything of it is gone."""
+    """Release a sandbox; answers after the removal is complete."""
     await call.work.shield(call.engine.release_sandbox(call.caller, call.sandbox))
     return Reply(204)
 
 
 async def suspend_sandbox(call: Call[Nothing, Nothing]) -> Reply:
-    """Freeze every process in it."""
+    """Freeze every process in a sandbox."""
     suspended = call.engine.suspend_sandbox(call.caller, call.sandbox)
     return await sandbox_reply(call, await call.work.shield(suspended))
 
 
 async def resume_sandbox(call: Call[Nothing, Nothing]) -> Reply:
-    """Let them go on."""
+    """Let a sandbox's processes go on."""
     resumed = call.engine.resume_sandbox(call.caller, call.sandbox)
     return await sandbox_reply(call, await call.work.shield(resumed))

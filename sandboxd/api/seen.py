@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many requests came and how they were answered: sums over all, in a bounded number."""
+"""Counts requests by method, status, error code and duration; the number of sums is bounded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ BUCKETS_SECONDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 
 class Seen:
-    """Since this daemon started. A request that waits counts with its wait."""
+    """Counts of answers since this daemon started. Durations include waits for executions."""
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()
         self.refusals: Counter[str] = Counter()
-        # One more for all that took longer.
+        # The last slot is for all longer durations.
         self.durations = [0] * (len(BUCKETS_SECONDS) + 1)
         self.seconds = 0.0
 
     def answer(self, method: str, status: int, seconds: float) -> None:
-        """Count an answer."""
+        """Count an answer that took so many seconds."""
         self.answers[method if method in _METHODS else "other", status] += 1
         self.seconds += seconds
         slot = sum(seconds > bound for bound in BUCKETS_SECONDS)

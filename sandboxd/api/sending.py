@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of any length, out and in: in pieces, so that memory stays flat, and with deadlines."""
+"""Sends and receives bodies of any length in pieces, with deadlines and bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from sandboxd.api.decode import body_chunks
 from sandboxd.errors import OperationTimedOut, RangeNotSatisfiable
 
-# A client that takes or sends nothing for this long has gone away.
+# A client that takes or sends no bytes for this long counts as gone.
 STALLED_SECONDS = 60.0
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 
@@ -20,8 +20,11 @@ _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 async def send_pieces(
     request: web.BaseRequest, response: web.StreamResponse, pieces: AsyncIterator[bytes]
 ) -> web.StreamResponse:
-    """Send a body. What goes wrong after the status is sent breaks the connection: only that still
-    says that this is not all."""
+    """Send `response` with a body of `pieces`.
+
+    An error after the status was sent breaks the connection, which alone can then tell the client
+    that the body is not complete.
+    """
     await response.prepare(request)
     try:
         async for piece in pieces:
@@ -37,7 +40,7 @@ async def send_pieces(
 
 
 async def received_pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises OperationTimedOut for a client that stalls."""
+    """Yield the body as received. Raises OperationTimedOut for a client that stalls."""
     pieces = body_chunks(request)
     while True:
         try:
@@ -53,7 +56,7 @@ async def received_pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
 
 
 def asked_range(request: web.BaseRequest, size: int) -> range | None:
-    """The one range of bytes that was asked for; None: all of them, also for what we do not serve.
+    """Return the range of bytes asked for; None = the whole file, also for unsupported ranges.
 
     Raises RangeNotSatisfiable. Source: RFC 9110, section 14.
     """

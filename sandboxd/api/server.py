@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server: from an accepted connection to a handler and back, and how both end."""
+"""The HTTP server: passes requests to handlers, sends answers, and stops in an orderly way."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from sandboxd.errors import (
 from sandboxd.wire.requests import NOTHING
 
 logger = logging.getLogger(__name__)
-# A burst of clients waits in the kernel instead of getting EAGAIN.
+# connect(2) to a Unix socket with a full backlog fails with EAGAIN if non-blocking (unix(7)).
 _BACKLOG = 4096
 _WORK_GRACE_SECONDS = 1.0
-# aiohttp takes up to twice this.
+# aiohttp takes up to twice as long.
 _CONNECTION_GRACE_SECONDS = 0.3
 _OPENAPI_PATH = "/openapi.json"
 
@@ -56,10 +56,10 @@ async def serving(
     own_uid: int,
     admin_gids: Collection[int] = (),
 ) -> AsyncIterator[None]:
-    """Serve the API on listening Unix sockets while the context is open; closes them at its end.
-    own_uid: the daemon's.
+    """Serve the API on listening Unix sockets while the context is open, then close the sockets.
 
-    On leaving, requests that only wait are ended with DRAINING, and all is over within 2 seconds.
+    On leaving, requests that only wait are ended with DRAINING, and the stop takes at most 2
+    seconds. own_uid: the uid of the daemon.
     """
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
@@ -81,15 +81,15 @@ async def serving(
             await work.close(grace_seconds=_WORK_GRACE_SECONDS)
             await runner.cleanup()
     if failure is not None:
-        # Past the task group, which would wrap it: it is not one of the tasks'.
+        # Raised outside the TaskGroup, which would wrap the exception in an ExceptionGroup.
         raise failure
 
 
 async def _stop_accepting(listeners: Iterable[socket.socket]) -> None:
     """Leave new clients in the kernel's queue, for the next daemon if the socket is handed on.
 
-    asyncio drops a connection without closing it if its server is closed between accept(2) and the
-    transport's creation, which takes the loop two rounds.
+    asyncio drops a connection without closing the socket if the server is closed between accept(2)
+    and the transport's creation, two rounds of the loop later.
     """
     for listener in listeners:
         asyncio.get_running_loop().remove_reader(listener)
@@ -98,7 +98,7 @@ async def _stop_accepting(listeners: Iterable[socket.socket]) -> None:
 
 
 class Api:
-    """From a request to its answer."""
+    """Routes, authorizes, decodes and answers requests."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Api:
         self._document: bytes | None = None
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; what goes wrong is answered, too."""
+        """Answer a request; errors and bugs are answered, too."""
         connection = request.protocol
         assert isinstance(connection, Connection)
         connection.request_started()
@@ -208,13 +208,13 @@ class Api:
         )
 
     def _note(self, error: SandboxdError, asker: Caller | None) -> None:
-        """Count an error; admins, and who runs the daemon, are told all of its details."""
+        """Count an error; add details about other callers for admins and for the daemon's uid."""
         if asker is not None and (asker.is_admin or asker.uid == self._own_uid):
             error.details.update(error.of_others)
         self._count_error(error.code, asker)
 
     def _count_error(self, code: str, asker: Peer | Caller | None) -> None:
-        """For all, and for whom it was answered to."""
+        """Count an error's code in the metrics, and in the history of the asking uid."""
         self._seen.refusal(code)
         if asker is not None:
             self._engine.note_refusal(asker.uid, code)
@@ -245,7 +245,7 @@ class Api:
 async def _sent(
     answer: Sent | web.StreamResponse, request: web.BaseRequest, request_id: str, share: Share
 ) -> web.StreamResponse:
-    """The answer, of which what is large is sent already."""
+    """Return the response; a large answer is sent here already."""
     if not isinstance(answer, Sent):
         return answer
     if answer.size_bytes <= SMALL_BYTES:
@@ -255,7 +255,7 @@ async def _sent(
 
 
 def match(method: str, path: str) -> tuple[AnyRoute, dict[str, str | None]]:
-    """The route of a path as sent. Raises RouteNotFound and MethodNotAllowed."""
+    """Return the route and parameters of a path as sent. Raises RouteNotFound, MethodNotAllowed."""
     allowed = {"GET"} if path == _OPENAPI_PATH else set()
     for route in ROUTES:
         found = route.pattern.fullmatch(path)
@@ -279,8 +279,10 @@ def _path(request: web.BaseRequest) -> str:
 
 
 def _log(request: web.BaseRequest, connection: Connection, status: int, request_id: str) -> None:
-    """At debug, whatever came of it: as many as a caller likes must push out nobody's audit lines.
-    /metrics and the history count them."""
+    """Log a request at level debug, since a caller's requests must not push out audit lines.
+
+    Requests are counted in /metrics, errors in the history as well.
+    """
     uid = None if connection.peer is None else connection.peer.uid
     logger.debug(
         "%s %s: %d (uid %s, request %s)", request.method, _path(request), status, uid,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each caller's share of the daemon: turns of the loop, and bytes that are kept for its requests.
+"""Each caller's share of the daemon: turns of the event loop, and bytes kept for requests.
 
-A caller that asks for more waits for itself alone. Nothing here is about what a caller may have in
-the end, only about what it may have at once.
+A caller that asks for more delays no other caller. Shares bound what a caller has at once, not the
+total.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-# Of bodies, and of answers until they are taken, of one caller.
+# Of a caller's bodies, and of answers until the client has taken all.
 BYTES_OF_CALLER = 32 << 20
-# Less is not counted: the number of connections bounds it.
+# Smaller bodies and answers are not counted: the number of connections bounds the sum.
 SMALL_BYTES = 64 << 10
-# What work that goes on keeps without being counted: the number of such pieces of work is bounded.
+# Memory that running work may keep uncounted: the number of running pieces of work is bounded.
 LITTLE_BYTES = 256 << 10
-# A turn that took longer is followed by so many times its length without another one, if there is
-# anybody else: what cannot be cut into pieces takes a fifth of the loop at most.
+# A longer turn is followed by a rest of _REST_FACTOR times the length, if further callers are
+# active: work that cannot be cut into pieces takes a fifth of the loop at most.
 LONG_TURN_SECONDS = 0.005
 _REST_FACTOR = 4
 _ALONE_SECONDS = 1.0
@@ -40,12 +40,12 @@ class Shares:
         self._waiting_bytes: dict[int, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     async def turn(self, uid: int) -> None:
-        """Wait for a turn: in each round of the loop every caller has one."""
+        """Wait for a turn: each caller has one turn in each round of the loop."""
         if (granted := self.ask_turn(uid)) is not None:
             await granted
 
     def ask_turn(self, uid: int) -> asyncio.Future[None] | None:
-        """None: it is this caller's turn; else what is done once it is."""
+        """Return None if the caller has the turn, else a future that is done at the turn."""
         loop = asyncio.get_running_loop()
         self._last_turns[uid] = loop.time()
         self._call_round()
@@ -58,7 +58,7 @@ class Shares:
 
     @contextmanager
     def long_turn(self, uid: int) -> Iterator[None]:
-        """Around work that may hold up the loop: who does that to others has to rest for it."""
+        """Time work that may hold up the loop; the caller rests after a long turn."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
@@ -69,7 +69,7 @@ class Shares:
                 self.rest(uid, _REST_FACTOR * took)
 
     def rest(self, uid: int, seconds: float) -> None:
-        """No turn for so long, if there is anybody else."""
+        """Give the caller no turn for so many seconds, if further callers are active."""
         now = asyncio.get_running_loop().time()
         if any(one != uid and now - at < _ALONE_SECONDS for one, at in self._last_turns.items()):
             self._rests_until[uid] = max(now, self._rests_until.get(uid, now)) + seconds
@@ -109,10 +109,7 @@ class Shares:
             self._end_of_rest = loop.call_at(min(self._rests_until.values()), self._call_round)
 
     async def take(self, uid: int, size: int) -> int:
-        """Wait for room for so many bytes; returns what has to be given back.
-
-        One that is larger than all a caller may have is as large as that.
-        """
+        """Wait for room for `size` bytes, at most BYTES_OF_CALLER; return the bytes taken."""
         size = min(size, BYTES_OF_CALLER)
         queue = self._waiting_bytes.setdefault(uid, deque())
         if queue or self._held.get(uid, 0) + size > BYTES_OF_CALLER:
@@ -132,7 +129,7 @@ class Shares:
         return size
 
     def give_back(self, uid: int, size: int) -> None:
-        """Make room."""
+        """Give back bytes taken with `take`."""
         self._held[uid] = self._held.get(uid, 0) - size
         self._let_in(uid)
 
@@ -154,14 +151,14 @@ class Shares:
 
 @dataclass(slots=True)
 class _Held:
-    """Bytes kept for one answer or body, and how many requests have it."""
+    """Bytes kept for an answer or body, and the number of requests that share these bytes."""
 
     size: int
     users: int = 1
 
 
 class Share:
-    """What one request has of its caller's."""
+    """The part of the caller's share that a request has."""
 
     def __init__(self, shares: Shares, uid: int) -> None:
         self._shares = shares
@@ -169,49 +166,51 @@ class Share:
         self._held: _Held | None = None
 
     async def turn(self) -> None:
-        """Wait before each piece of work that takes the loop a part of a millisecond."""
+        """Wait for a turn; call before each piece of work of a part of a millisecond."""
         await self._shares.turn(self._uid)
 
     def long_turn(self) -> AbstractContextManager[None]:
-        """Around work that may hold up the loop."""
+        """Time work that may hold up the loop, see Shares."""
         return self._shares.long_turn(self._uid)
 
     async def hold(self, size: int) -> None:
-        """Keep at most so many bytes from now on, in place of those before; waits for room."""
+        """Hold room for `size` bytes, in place of the room held before; waits for room."""
         self.release()
         if size > SMALL_BYTES:
             self._held = _Held(await self._shares.take(self._uid, size))
 
     async def hold_more(self, size: int, most: int) -> None:
-        """What was little until now came to so many bytes, and may get to be `most`."""
+        """Hold room for `most` bytes once running work has grown from little to `size` bytes."""
         if size > LITTLE_BYTES and self._held is None:
             await self.hold(most)
 
     def shrink(self, size: int) -> None:
-        """It turned out to be less."""
+        """Give back all room above `size` bytes."""
         if self._held is not None and size < self._held.size:
             self._shares.give_back(self._uid, self._held.size - size)
             self._held.size = size
 
     def another(self) -> Share:
-        """Of the same caller, for work that may outlive this one's request."""
+        """Return a share of the same caller, for work that may outlive the request."""
         return Share(self._shares, self._uid)
 
     def take_over(self, other: Share) -> None:
-        """Keep from now on what another one kept, in place of what this one did."""
+        """Hold the room of `other`, which then holds none, in place of the room held before."""
         self.release()
         self._held, other._held = other._held, None
 
     def join(self, other: Share) -> None:
-        """Keep what another one of the same caller keeps, too: counted once, until both release
-        it; in place of what this one kept."""
+        """Hold the room of `other` as well, in place of the room held before.
+
+        The room of both, who have the same caller, counts once until both release.
+        """
         self.release()
         self._held = other._held
         if self._held is not None:
             self._held.users += 1
 
     def release(self) -> None:
-        """Keep nothing any more."""
+        """Give back all room held."""
         held, self._held = self._held, None
         if held is not None:
             held.users -= 1

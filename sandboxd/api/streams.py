@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many streams may be open at once: each is a connection that lives as long as an execution."""
+"""Bounds the number of open streams: connections that last as long as an execution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandboxd.core.fair import FairSum, Holdings
 from sandboxd.errors import QuotaExceeded
 
 OF_ALL = FairSum(total=2048, little=8, most=512)
-# Of one caller: each wakes at every piece of output.
+# Followers of an execution, of one caller: each follower wakes at every piece of output.
 MAX_OF_EXECUTION = 256
 
 
@@ -28,7 +28,10 @@ class Streams:
 
     @contextmanager
     def one(self, uid: int, what: str) -> Iterator[None]:
-        """Hold a place. what: the execution, or what else is followed. Raises QuotaExceeded."""
+        """Count a stream while the context is open. Raises QuotaExceeded.
+
+        what: the execution's id, or a description of the followed events.
+        """
         with ExitStack() as place:
             try:
                 place.enter_context(self._held.one(uid, what))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All routes. Routing, validation, answers and the OpenAPI document come from this one table."""
+"""The table of all routes, from which routing, validation and the OpenAPI document are made."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _WRITTEN = (
     errors.HostDiskFull,
     errors.HostStorageFailed,
 )
-# Of files that are written before a run.
+# Errors of files that are written before a run.
 _RUN_FILES = (errors.FileConflict, errors.DiskQuotaExceeded, errors.DiskUncountable)
 _INPUT = (
     errors.SandboxNotFound,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler may wait for: work that outlives its client, and waits that end with it.
+"""Work of handlers that outlives the client, and waits that end with the client.
 
-A client that goes away cancels its handler. What changes the world runs in a task of the server's
-own and goes on; what only waits is cancelled, and ends when the server stops.
+A client that goes away cancels the handler. Work with effects runs in a task of the server and goes
+on; a wait without effects is cancelled, and ends when the server stops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Work:
-    """The server's tasks and waits. `tasks` is entered and left by the server."""
+    """The server's tasks and waits. The server enters and leaves `tasks`."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
@@ -32,11 +32,11 @@ class Work:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server stops: what still waits ends without its answer."""
+        """Whether the server stops: waits then end without an answer."""
         return self._is_closed
 
     async def shield(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` to its end, even when the caller of this is cancelled meanwhile."""
+        """Run `work` to the end, even when the awaiting handler is cancelled. Raises Draining."""
         if self._is_closed:
             work.close()
             raise _draining()
@@ -48,7 +48,7 @@ class Work:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """A wait without side effects. Raises Draining when the server stops meanwhile."""
+        """Wrap a wait without side effects. Raises Draining when the server stops meanwhile."""
         if self._is_closed:
             raise _draining()
         scope = asyncio.timeout(None)
@@ -65,7 +65,7 @@ class Work:
 
     @asynccontextmanager
     async def streaming(self, uid: int, execution_id: str) -> AsyncIterator[None]:
-        """A wait that may last as long as an execution: one of a bounded number of streams.
+        """Wrap a wait that may last as long as an execution and counts as an open stream.
 
         Raises QuotaExceeded, and Draining when the server stops meanwhile.
         """
@@ -74,7 +74,7 @@ class Work:
                 yield
 
     async def close(self, *, grace_seconds: float) -> None:
-        """End all waits now, and give the rest `grace_seconds`."""
+        """End all waits now, and cancel tasks that still run after `grace_seconds`."""
         self._is_closed = True
         now = asyncio.get_running_loop().time()
         for scope in self._waits:
@@ -86,7 +86,7 @@ class Work:
 
 
 async def _settle(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> None:
-    """Hand the result of `work` over; nobody may be there to take it."""
+    """Set `result` from `work`, or log an error if the client has gone away."""
     try:
         value = await work
     except asyncio.CancelledError:
