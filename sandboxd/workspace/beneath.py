@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens paths that a hostile program controls: resolved by the kernel, never out of the home.
 
-Nothing here can be made to wait: what a program may have put in a file's place is opened only as a
-name (O_PATH), looked at, and then opened anew through that very descriptor.
+No call can be made to wait: a path whose file a program may have replaced is opened only as a name
+(O_PATH), checked, and then opened again through that descriptor.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from sandboxd.errors import (
 from sandboxd.osutil import linux
 
 _RESOLVE = linux.RESOLVE_BENEATH | linux.RESOLVE_NO_MAGICLINKS | linux.RESOLVE_NO_XDEV
-# A rename anywhere on the host, while `..` is resolved, makes openat2(2) say "again".
+# A rename anywhere on the host while `..` is resolved makes openat2(2) fail with EAGAIN.
 _TRIES = 100
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _NAME = os.O_PATH | os.O_DIRECTORY
-# O_NONBLOCK: a lease that the program took (fcntl(2), F_SETLEASE) holds up whoever opens.
+# O_NONBLOCK: a lease that a program took (fcntl(2), F_SETLEASE) blocks open(2).
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @contextmanager
 def opened_home(path: str) -> Iterator[int]:
-    """The home itself. Its parents are root's alone, so its path may be trusted."""
+    """Open the home; closed at the end. Root alone owns the parents, so the path can be trusted."""
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | _DIRECTORY)
     try:
         yield fd
@@ -55,7 +55,7 @@ def closing_fd(fd: int) -> Iterator[int]:
 
 @contextmanager
 def opened(home: int, path: bytes, flags: int, *, follow: bool = True) -> Iterator[int]:
-    """`open_beneath`, closed at the end."""
+    """Open as `open_beneath` does; closed at the end."""
     fd = open_beneath(home, path, flags, follow=follow)
     try:
         yield fd
@@ -64,9 +64,9 @@ def opened(home: int, path: bytes, flags: int, *, follow: bool = True) -> Iterat
 
 
 def open_beneath(home: int, path: bytes, flags: int, *, follow: bool = True) -> int:
-    """Open `path` (b"" = the home) below `home`, links followed within it. Raises OSError.
+    """Open `path` (b"" = the home) below `home`, following links within the home. Raises OSError.
 
-    follow: whether there may be symbolic links on the way and at the end.
+    follow: whether symbolic links are allowed on the way and at the end.
     """
     resolve = _RESOLVE if follow else _RESOLVE | linux.RESOLVE_NO_SYMLINKS
     for _ in range(_TRIES):
@@ -78,30 +78,37 @@ def open_beneath(home: int, path: bytes, flags: int, *, follow: bool = True) -> 
 
 
 def open_regular(home: int, path: bytes, uid: int, *, follow: bool = True) -> int:
-    """A regular file of `uid`, to be read. Raises OSError, and FileConflict for anything else."""
+    """Open a regular file of `uid` for reading.
+
+    Raises OSError, and FileConflict for any other kind.
+    """
     with opened(home, path, os.O_PATH, follow=follow) as name:
         check_own_regular(os.fstat(name), path, uid)
         return os.open(f"/proc/self/fd/{name}", _READ)
 
 
 def open_directory(home: int, path: bytes, *, follow: bool = True) -> int:
-    """A directory, to be listed. Raises OSError."""
+    """Open a directory for listing. Raises OSError."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
     return open_beneath(home, path, flags, follow=follow)
 
 
 @contextmanager
 def opened_parent(home: int, path: bytes) -> Iterator[tuple[int, bytes]]:
-    """The directory of the last component, and that component. Raises OSError."""
+    """Open the directory of the last component; yield the descriptor and the component.
+
+    Raises OSError.
+    """
     parent, _, name = path.rpartition(b"/")
     with opened(home, parent, os.O_PATH | os.O_DIRECTORY) as fd:
         yield fd, name
 
 
 def make_directories(home: int, path: bytes, mode: int) -> None:
-    """A directory and those on the way there, where they are missing. Raises OSError.
+    """Make a directory and missing parents. Raises OSError.
 
-    Each is made in the one before, however deep that is; links lead as far as there is something.
+    Each directory is made below the parent's descriptor, at any depth. Links in the existing part
+    of the path are followed.
     """
     parts = path.split(b"/")
     there = _how_much_is_there(home, parts)
@@ -117,7 +124,7 @@ def make_directories(home: int, path: bytes, mode: int) -> None:
             except OSError as exc:
                 if exc.errno != errno.ELOOP:
                     raise
-                # A link that leads to nothing, or that a program has just put there.
+                # A dangling link, or a link that a program has just made.
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from exc
             os.close(fd)
             fd = below
@@ -126,8 +133,10 @@ def make_directories(home: int, path: bytes, mode: int) -> None:
 
 
 def _how_much_is_there(home: int, parts: list[bytes]) -> int:
-    """How many directories of a path there are already. By halves: links can make each look
-    long."""
+    """Return how many leading directories of a path exist.
+
+    A binary search: links can make each look-up long.
+    """
     there, missing = 0, len(parts) + 1
     asked = len(parts)
     while missing - there > 1:
@@ -141,15 +150,15 @@ def _how_much_is_there(home: int, parts: list[bytes]) -> int:
 
 
 def make_directory(parent: int, name: bytes, mode: int) -> None:
-    """A new directory of exactly this mode, whatever the process's umask is. Raises OSError."""
+    """Make a directory of exactly `mode`, whatever the umask. Raises OSError."""
     os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
-    # The program may have put something else there already: that keeps its own mode.
+    # A program may have replaced the directory already: the replacement keeps the program's mode.
     with suppress(OSError), opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
         os.chmod(f"/proc/self/fd/{fd}", mode)
 
 
 def check_regular(found: os.stat_result, path: bytes) -> None:
-    """Raise FileConflict unless it is a regular file."""
+    """Raise FileConflict unless the file is a regular file."""
     if not stat.S_ISREG(found.st_mode):
         kind = EntryKind.of_mode(found.st_mode)
         hint = "see directories/ and archive/" if kind is EntryKind.DIRECTORY else None
@@ -161,7 +170,10 @@ def check_regular(found: os.stat_result, path: bytes) -> None:
 
 
 def check_own_regular(found: os.stat_result, path: bytes, uid: int) -> None:
-    """The same; AccessDenied for a hard link to another's file, if the host lets users make it."""
+    """Raise FileConflict unless regular, AccessDenied for a foreign uid's file.
+
+    A hard link to a foreign file is possible where the host lets users make such links.
+    """
     check_regular(found, path)
     if found.st_uid != uid:
         raise AccessDenied(f"cannot use {shown(path)}: it is not the sandbox's")
@@ -183,15 +195,15 @@ _CONFLICTS = {
 }
 
 
-# Where nothing but a directory on the way can be missing.
+# For calls where only a directory on the way can be missing.
 WITH_PARENTS = "a directory on the way there is missing: ?parents=true makes it"
 
 
 @contextmanager
 def named(verb: str, path: bytes, *, missing: str | None = None) -> Iterator[None]:
-    """Turn an OSError into what the API answers: "cannot VERB PATH: cause".
+    """Turn an OSError into an API error: "cannot VERB PATH: cause".
 
-    missing: the hint where something does not exist.
+    missing: the hint for ENOENT.
     """
     try:
         yield

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk that really backs a directory, through partitions, dm, md and overlays.
+"""The disk behind a directory, through partitions, dm, md and overlays.
 
-A limit on IO belongs where all of it passes: on the lowest device below which there are several, or
-on a loop device. Below that the kernel writes an image's pages back in its own time and name: under
-Linux 6.12 a program with 5 MiB/s on the image's disk wrote 65 MiB/s.
+An IO limit belongs where all IO passes: on the lowest device above several, or on a loop device.
+Below a loop device the kernel writes the image's pages back in its own time and name: under Linux
+6.12 a program with 5 MiB/s on the image's disk wrote 65 MiB/s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Backing:
-    """device: a device node or None; detail: what was found on the way there, for people."""
+    """device: a device node or None; detail: the layers found on the way, for people."""
 
     device: str | None
     detail: str
@@ -31,7 +31,7 @@ class Backing:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """root: which directory of the file system is mounted at `point`."""
+    """root: the directory of the file system that is mounted at `point`."""
 
     root: str
     point: str
@@ -41,7 +41,7 @@ class _Mount:
 
 
 def _number_of(path: str) -> int:
-    """The device that a path is on, or that it is."""
+    """Return the number of the device below a path, or of the device node at the path."""
     found = os.stat(path)
     return found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
 
@@ -54,9 +54,10 @@ def backing(
     nodes: str = "/dev",
     number_of: Callable[[str], int] = _number_of,
 ) -> Backing:
-    """The block device under the file system of `path`. Raises OSError where `path` is not there.
+    """Return the block device under the file system of `path`.
 
-    The other arguments are the host's own, but for tests.
+    Raises OSError where `path` is missing. The keyword arguments are the host's own paths; tests
+    give theirs.
     Source: Documentation/ABI/testing/sysfs-block, Documentation/filesystems/overlayfs.rst.
     """
     trail: list[str] = []
@@ -72,7 +73,8 @@ def backing(
             try:
                 number_of(path)
             except OSError:
-                # A container's mount namespace has neither the host's directories nor its nodes.
+                # A container's mount namespace has neither the host's directories nor the device
+                # nodes.
                 unseen = f"{path}, which is not to be seen from here"
                 return Backing(None, " on ".join([*trail, unseen]))
             continue
@@ -83,24 +85,26 @@ def backing(
 
 
 def _without_device(number: int, path: str, mounts: str) -> tuple[str, str] | str:
-    """What a file system without a device number of its own is on: kind, and there a path that is
-    the one asked for; or why it is on nothing."""
+    """Return the layer below a file system without a device number: kind, and the path there.
+
+    A string instead says why no layer is below.
+    """
     mount = _find_mount(number, path, mounts)
     if mount is None:
         return "a file system that this process does not see mounted"
     if mount.kind == "overlay" and "upperdir" in mount.options:
-        # Where this very path is, too: what has the upper directory's name may be another one.
+        # The path itself: the upper directory's name may be a different file's by now.
         below = os.path.relpath(path, mount.point)
         upper = os.path.join(mount.options["upperdir"], mount.root.lstrip("/"), below)
         return "overlay", os.path.normpath(upper)
     if mount.source.startswith("/dev/"):
-        # btrfs, which may have more devices than this one.
+        # btrfs, possibly with several devices.
         return mount.kind, mount.source
     return f"{mount.kind}, which has no block device"
 
 
 def _descend(number: int, sys_root: str, trail: list[str]) -> None:
-    """Go down from a device as long as there is one below."""
+    """Append device names from a device down to the lowest with one device below."""
     directory = os.path.realpath(os.path.join(sys_root, f"{os.major(number)}:{os.minor(number)}"))
     while True:
         trail.append(os.path.basename(directory))
@@ -114,7 +118,7 @@ def _descend(number: int, sys_root: str, trail: list[str]) -> None:
 
 
 def _find_mount(number: int, path: str, mounts: str) -> _Mount | None:
-    """The mount of a file system that a path is below, or any other of the same one."""
+    """Return the mount of a file system that holds a path, else any mount of the file system."""
     found = None
     with open(mounts, "rb") as file:
         for line in file:

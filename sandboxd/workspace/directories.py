@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where sandboxes live on disk; fits ports.workspaces.Workspaces.
+"""The directories of sandboxes on disk; fits ports.workspaces.Workspaces.
 
 <state-dir>/sandboxes/<id>/       root's, 0710: a sandbox's uid may pass, not look
     home/  tmp/                   the sandbox's, 0700
-    staging/                      root's, 0700: files that are written, trees that are removed
-    passwd  group  ...            root's, 0644: seen in its /etc
+    staging/                      root's, 0700: files being written, trees being removed
+    passwd  group  ...            root's, 0644: seen in the sandbox's /etc
     executions/<eid>/             root's, 0700: records and output spools
-    disk.img                      root's, 0600: where each has a disk of its own; home, tmp and
-                                  staging are in there then
+    disk.img                      root's, 0600, where each sandbox has a disk image: home, tmp
+                                  and staging are in the image then
 """
 
 from __future__ import annotations
@@ -45,21 +45,22 @@ from sandboxd.workspace.workers import Workers, finished
 
 _log = logging.getLogger(__name__)
 _REMOVERS = 4
-# What a thread removes in a hundredth of a second.
+# Entries that a thread removes in a hundredth of a second.
 _QUICK_ENTRIES = 500
-# Records, and what earlier daemons left: never much.
+# Removals of records, and of leftovers of earlier daemons: never much.
 _OURS = Turn(-1, "")
-# Mounted over inside every sandbox, so nothing below them can be reached from there.
+# Mounted over inside every sandbox, so that no path below can be reached from inside.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
 
 
 class Helpers(Protocol):
-    """Processes of their own for what the daemon's should not do."""
+    """Processes for work that is too much for the daemon's."""
 
     async def remove_tree(self, path: str, turn: Turn) -> None:
-        """Remove a tree in somebody's turns, however long it takes; cancelled, it stops.
+        """Remove a tree in the owner's turns, however long that takes; stop when cancelled.
 
-        Raises SandboxdError."""
+        Raises SandboxdError.
+        """
         ...
 
 
@@ -80,7 +81,7 @@ class Directories:
         self._disk = Disk(self._root, privileges, disk_floor_bytes, disk_means)
         self._own_disks: OwnDisks | None = None
         self._helpers: Helpers | None = None
-        # Apart from all other work with files.
+        # Removals have separate threads, apart from the files' workers.
         self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
         self._workers = Workers("files", privileges)
@@ -88,16 +89,16 @@ class Directories:
         self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
 
     def open(self) -> None:
-        """Make the root directory. Raises ConfigError where a sandbox's uid could not enter it."""
+        """Make the root directory. Raises ConfigError where a sandbox's uid could not enter."""
         os.makedirs(self._root, mode=0o711, exist_ok=True)
         if self._is_root:
             _check_reachable(self._root, "state")
         self._disk.open()
 
     async def use(self, helpers: Helpers, mounts: Mounts) -> None:
-        """Have others do from now on what is too much for a thread, and what mounts.
+        """Use `helpers` for large removals and `mounts` for disk images from now on.
 
-        Raises ConfigError where disk limits are to be held by images and cannot be.
+        Raises ConfigError where images are to hold disk limits and cannot.
         """
         self._helpers = helpers
         if self._is_root:
@@ -108,7 +109,7 @@ class Directories:
             _check_reachable(os.path.dirname(mounts.directory("any")), "disks")
 
     def close(self) -> None:
-        """Stop what is being removed: the end of this process would wait for it."""
+        """Stop running removals, since the process's end would wait for them."""
         for stop in self._stops:
             stop.set()
         self._removers.shutdown(cancel_futures=True)
@@ -117,47 +118,41 @@ class Directories:
         self._disk.close()
 
     async def create(self, sandbox: Sandbox) -> None:
-        """Home and tmp of a sandbox, owned by its uid."""
         await asyncio.to_thread(self._create, sandbox)
         if self._means is DiskMeans.IMAGE and self._own_disks is not None:
             await self._own_disks.hold(sandbox, sandbox.limits.disk_bytes)
         await asyncio.to_thread(self._create_contents, sandbox)
 
     async def create_execution(self, sandbox_id: str, execution_id: str) -> None:
-        """The record directory of an execution."""
         with _disk_full_named(self._root):
             os.mkdir(self.record_directory(sandbox_id, execution_id), 0o700)
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
-        """Record and output of an execution."""
         await self._remove_tree(self.record_directory(sandbox_id, execution_id))
 
     async def execution_ids(self, sandbox_id: str) -> list[str]:
-        """Those that have a directory, records that can be read or not."""
         path = os.path.join(self._path(sandbox_id), "executions")
         return list(filter(is_id, await asyncio.to_thread(_names, path)))
 
     async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
-        """As `remove_execution`, but a record that was set aside stays with all there is."""
         path = self.record_directory(sandbox_id, execution_id)
         if "execution.json.unreadable" not in await asyncio.to_thread(_names, path):
             await self._remove_tree(path)
 
     async def remove_contents(self, sandbox: Sandbox) -> None:
-        """Home and tmp, whatever is in them, in its owner's turn; records stay."""
+        """Remove home and tmp in the owner's turn; records stay."""
         if self._own_disks is not None:
             await self._own_disks.remove(sandbox.id)
         for path in (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id)):
             await self._remove_tree(path, turn=Turn(sandbox.owner_uid, sandbox.id))
 
     async def remove(self, sandbox_id: str) -> None:
-        """Everything of a sandbox."""
         if self._own_disks is not None:
             await self._own_disks.remove(sandbox_id)
         await self._remove_tree(self._path(sandbox_id))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """What an earlier daemon had half made or half removed, but no record set aside."""
+        """Remove what an earlier daemon left half made or half removed, but no record set aside."""
         for sandbox_id in sandbox_ids:
             for name in await asyncio.to_thread(_names, self._staging(sandbox_id)):
                 await self._discard(os.path.join(self._staging(sandbox_id), name))
@@ -173,24 +168,17 @@ class Directories:
         return [p for p in paths if not os.path.exists(os.path.join(p, "sandbox.json.unreadable"))]
 
     def holds_disk(self, sandbox_id: str) -> bool:
-        """Whether the kernel holds a sandbox's disk limit."""
         return self._disk.holds or self.has_own_disk(sandbox_id)
 
     def has_own_disk(self, sandbox_id: str) -> bool:
-        """Whether a disk without room is the sandbox's own matter."""
         return self._own_disks is not None and self._own_disks.has(sandbox_id)
 
     def disk_enforcement(self) -> Enforcement:
-        """Who holds the disk limits of new sandboxes here."""
         if self._means is DiskMeans.IMAGE and self._own_disks is not None:
             return self._own_disks.enforcement()
         return self._disk.enforcement()
 
     async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Have the kernel hold the sandbox to so many bytes, where it can.
-
-        Raises LimitBelowUsage where it has an image with more than that in it.
-        """
         if self._own_disks is not None and self._own_disks.has(sandbox.id):
             await self._own_disks.hold(sandbox, size_bytes)
             return
@@ -198,14 +186,12 @@ class Directories:
             await asyncio.to_thread(self._disk.limit, sandbox.uid, size_bytes)
 
     async def lift_disk_limit(self, uid: int) -> None:
-        """Free the uid of the limit it had for a sandbox; its files are gone."""
         try:
             await asyncio.to_thread(self._disk.lift, uid)
         except OSError as exc:
             _log.error("Cannot lift the disk quota of uid %d: %s", uid, exc)
 
     async def disk_used(self, sandbox: Sandbox) -> DiskUse:
-        """What a sandbox's files take on disk. Raises OSError."""
         if self._own_disks is not None and self._own_disks.has(sandbox.id):
             return DiskUse(await asyncio.to_thread(self._own_disks.used_bytes, sandbox.id))
         paths = (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id))
@@ -213,7 +199,6 @@ class Directories:
         return await self._disk.use(paths, sandbox.uid, sandbox.limits.disk_bytes, turn)
 
     async def disk_growth(self) -> int:
-        """Bytes by which the file system has grown so far, whoever's they are."""
         return await self._disk.growth_bytes()
 
     def files(
@@ -224,7 +209,6 @@ class Directories:
         caller_uid: int,
         private_tmp: bool,
     ) -> HomeFiles:
-        """Its files; `take` is asked before each write."""
         turn = Turn(caller_uid, sandbox.id)
         context = HomeContext(
             home=self.home(sandbox.id),
@@ -239,30 +223,27 @@ class Directories:
         return HomeFiles(context)
 
     def home(self, sandbox_id: str) -> str:
-        """Path of the home."""
         return os.path.join(self._directory(sandbox_id), "home")
 
     def tmp(self, sandbox_id: str) -> str:
-        """Path of the directory seen as /tmp."""
         return os.path.join(self._directory(sandbox_id), "tmp")
 
     def identity_files(self, sandbox: Sandbox) -> Mapping[str, str]:
-        """Its own files of /etc: path inside -> file."""
         directory = self._path(sandbox.id)
         return {f"/etc/{name}": os.path.join(directory, name) for name in identity.names(sandbox)}
 
     async def follow_host(self, sandbox: Sandbox) -> None:
-        """Have its own files of /etc say what the host's say by now, where it has the host's
-        network: they are mounted in its root, so each is written in its place."""
+        """Copy the host's names into a sandbox's files of /etc, where the network is the host's.
+
+        The files are mounted in the sandbox's root, so each file is rewritten in place.
+        """
         if identity.follows_host(sandbox):
             await asyncio.to_thread(self._follow_host, sandbox)
 
     def record_directory(self, sandbox_id: str, execution_id: str) -> str:
-        """Path of an execution's record directory."""
         return os.path.join(self._path(sandbox_id), "executions", execution_id)
 
     def output_size(self, sandbox_id: str, execution_id: str, stream: str) -> int:
-        """Bytes of a spool so far; 0 where there is none."""
         try:
             return os.stat(self._spool(sandbox_id, execution_id, stream)).st_size
         except FileNotFoundError:
@@ -270,24 +251,23 @@ class Directories:
 
     @cached_property
     def floor_bytes(self) -> int:
-        """What is to be left free there for new sandboxes, as it was at the first look."""
+        """Return the bytes to be kept free for new sandboxes, as of the first look."""
         return self._disk.room().floor_bytes
 
     async def room(self) -> Room:
-        """What is free where output is kept."""
         return await asyncio.to_thread(self._disk.room)
 
     async def read_output(
         self, sandbox_id: str, execution_id: str, stream: str, offset: int, size: int
     ) -> bytes:
-        """At most `size` bytes of a spool from `offset`; fewer at its end."""
+        """Return at most `size` bytes of a spool from `offset`; fewer at the spool's end."""
         path = self._spool(sandbox_id, execution_id, stream)
         return await asyncio.to_thread(_read, path, offset, size)
 
     async def output_times(
         self, sandbox_id: str, execution_id: str, stream: str
     ) -> OutputTimes | None:
-        """When what is in a spool came; None without output, or a file of its times."""
+        """Return when the output in a spool came; None without output or without a times file."""
         path = f"{self._spool(sandbox_id, execution_id, stream)}{SUFFIX}"
         data = await asyncio.to_thread(_read, path, 0, MAX_BYTES)
         return parsed(data)
@@ -295,14 +275,13 @@ class Directories:
     def watch_output(
         self, sandbox_id: str, execution_id: str, ring: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """While entered, `ring` is called after each write to one of its spools."""
         return self._watches.watching(self.record_directory(sandbox_id, execution_id), ring)
 
     async def _remove_tree(self, path: str, *, turn: Turn = _OURS) -> None:
-        """Remove a tree in somebody's turn; one that is cancelled stops.
+        """Remove a tree in turn; stop when cancelled.
 
-        A thread that makes a system call for each of many entries wants the interpreter back as
-        often, and everybody else waits for it: what is more than a little has its own process.
+        A thread with a system call for each of many entries takes the interpreter as often, and all
+        threads wait: a larger tree gets a separate process.
         """
         most = None if self._helpers is None else _QUICK_ENTRIES
         if await self._remove_here(path, most, turn):
@@ -331,7 +310,7 @@ class Directories:
             await asyncio.to_thread(os.unlink, path)
 
     def _paths_inside(self, sandbox: Sandbox, private_tmp: bool) -> Mapping[bytes, str]:
-        """Where the sandbox's programs have its directories: where these are."""
+        """Return path inside -> path on the host for the sandbox's directories."""
         home, tmp = self.home(sandbox.id), self.tmp(sandbox.id)
         inside = {HOME_INSIDE: home}
         if private_tmp:
@@ -369,7 +348,7 @@ class Directories:
             self._disk.limit(uid, sandbox.limits.disk_bytes)
             os.mkdir(self._path(sandbox_id), 0o710)
             if self._is_root:
-                # The group alone may pass: a program may open its home to everybody by chmod.
+                # The group alone may pass: a program may open its home to every user by chmod.
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
 
@@ -400,7 +379,7 @@ def _write_identity(path: str, text: str) -> None:
 
 
 def _rewrite_identity(path: str, text: str) -> None:
-    """Never empty in between for who reads meanwhile."""
+    """Rewrite a file so that no reader ever finds an empty file."""
     data = text.encode(errors="surrogateescape")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     with open(fd, "r+b", buffering=0) as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the disk sandboxes have and may have, and how that is known and held here."""
+"""The disk use of sandboxes: limits, how limits are held here, and how use is known."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from sandboxd.workspace.workers import finished
 _DEFAULT_FLOOR_BYTES = 1 << 30
 _DEFAULT_FLOOR_SHARE = 0.05
 _INODE_FLOOR_SHARE = 0.02
-# Of a count, in turn with others' counts, and how often as long none is counted after each.
+# Seconds of a count's slice, and the rest after each slice, in slices: no count runs then.
 _SLICE_SECONDS = 0.02
 _REST = 3.0
-# Of sandboxes, under way at a time.
+# Counts under way at a time.
 _COUNTS = 8
 _SPARE_NAMES = 10_000
 
@@ -39,7 +39,7 @@ Counting = Generator[None, None, scan.Counted]
 
 
 class DiskMeans(StrEnum):
-    """By what a sandbox's disk limit is to be held; auto: user quota, else by counting."""
+    """The means to hold a sandbox's disk limit; auto: user quota, else counting."""
 
     AUTO = "auto"
     QUOTA = "quota"
@@ -50,8 +50,8 @@ class DiskMeans(StrEnum):
 class Disk:
     """The file system of the state directory.
 
-    floor_bytes: free space below which there are no new sandboxes; None = the lesser of 1 GiB and
-    5 % of it.
+    floor_bytes: free space below which no sandbox is made; None = the lesser of 1 GiB and 5 % of
+    the file system.
     """
 
     def __init__(
@@ -70,16 +70,18 @@ class Disk:
         self._growth = 0
         self._last_used: tuple[int, int] | None = None
         self._stop = Event()
-        # One, which rests in between: that is the bound on the time that all counting takes.
+        # A single thread, with rests: together the bound on the processor time of all counting.
         self._scanner = ThreadPoolExecutor(1, thread_name_prefix="scanner")
         self._turns = Turns(1)
-        # What has begun keeps memory until it ends (scan.py).
+        # A count keeps memory from beginning to end (scan.py).
         self._begun = Turns(_COUNTS)
         self._rests_until = 0.0
 
     def open(self) -> None:
-        """Find out what holds a sandbox's limit here. Raises ConfigError where that is not what
-        is asked for."""
+        """Find out what holds a sandbox's limit here.
+
+        Raises ConfigError where the means asked for cannot be used.
+        """
         own_uids = "sandboxes have no uids of their own"
         self._obstacle = self._quota.obstacle() if self._is_root else own_uids
         if self._means is DiskMeans.QUOTA and self._obstacle is not None:
@@ -105,7 +107,7 @@ class Disk:
         return self._obstacle is None
 
     def enforcement(self) -> Enforcement:
-        """Who holds it, in words."""
+        """Return who holds the disk limit, in words."""
         if self._obstacle is None:
             return Enforcement(
                 EnforcedBy.KERNEL,
@@ -120,7 +122,7 @@ class Disk:
         )
 
     def room(self) -> Room:
-        """What is free, and what new sandboxes need of it."""
+        """Return the free bytes, and how many of the free bytes new sandboxes need."""
         found = os.statvfs(self._directory)
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         floor = self._floor_bytes
@@ -129,7 +131,7 @@ class Disk:
         return Room(free, floor)
 
     def check_floor(self) -> None:
-        """Raise HostDiskFull where there is too little room for another sandbox."""
+        """Raise HostDiskFull where too little room is left for a new sandbox."""
         found = os.statvfs(self._directory)
         if found.f_files and found.f_favail < found.f_files * _INODE_FLOOR_SHARE:
             raise HostDiskFull(
@@ -150,30 +152,30 @@ class Disk:
             )
 
     def limit(self, uid: int, size_bytes: int) -> None:
-        """Have the kernel hold it, where it can. Raises OSError."""
+        """Have the kernel hold `uid` to `size_bytes`, where quotas hold. Raises OSError."""
         if self.holds:
             self._quota.limit(uid, size_bytes)
 
     def lift(self, uid: int) -> None:
-        """The uid is about to be another's. Raises OSError."""
+        """Remove the kernel's limit of `uid` before a new sandbox gets the uid. Raises OSError."""
         if self.holds:
             self._quota.lift(uid)
 
     async def use(self, roots: Sequence[str], uid: int, limit_bytes: int, turn: Turn) -> DiskUse:
-        """What a sandbox has, by the kernel's books, else counted. Raises OSError.
+        """Return a sandbox's disk use, from the kernel's quota, else counted. Raises OSError.
 
-        limit_bytes: its limit. turn: in whose turn it is counted.
+        limit_bytes: the sandbox's limit. turn: in whose turn the count runs.
         """
         if self.holds:
             return DiskUse(await asyncio.to_thread(self._quota.used, uid))
         seen_uid = uid if self._is_root else None
-        # Twice as many as would be over the limit, if none of them were names of one file.
+        # Twice the entries of a sandbox at the limit, if each entry were a file of one name.
         most_names = _SPARE_NAMES + 2 * limit_bytes // scan.BYTES_OF_AN_INODE
         async with self._begun.one(turn):
             return await self._count(scan.count(roots, seen_uid, most_names), turn)
 
     async def _count(self, steps: Counting, turn: Turn) -> DiskUse:
-        """All of it."""
+        """Run all steps of a count."""
         took = 0.0
         try:
             while True:
@@ -188,8 +190,7 @@ class Disk:
                 await self._in_scanner(steps.close)
 
     async def _count_on(self, steps: Counting, turn: Turn) -> tuple[scan.Counted | None, float]:
-        """A slice of a count, once it is its turn: what was counted at the end, and the processor
-        time."""
+        """Run a slice of a count, in turn; return the count or None, and the processor time."""
         loop = asyncio.get_running_loop()
         async with self._turns.one(turn):
             await asyncio.sleep(self._rests_until - loop.time())
@@ -206,12 +207,15 @@ class Disk:
         return await finished(asyncio.get_running_loop().run_in_executor(self._scanner, work))
 
     async def growth_bytes(self) -> int:
-        """What the whole file system has grown by since the start, what shrank it left out."""
+        """Return the bytes by which the file system has grown since the start.
+
+        Bytes by which the file system shrank meanwhile are not taken off.
+        """
         return await asyncio.to_thread(self._growth_bytes)
 
     def _growth_bytes(self) -> int:
         found = os.statvfs(self._directory)
-        # What has no blocks has an inode at least.
+        # A file without blocks has an inode at least.
         used = (
             (found.f_blocks - found.f_bfree) * found.f_frsize,
             (found.f_files - found.f_ffree) * scan.BYTES_OF_AN_INODE,
@@ -224,7 +228,7 @@ class Disk:
 
 
 def _slice(steps: Counting, stop: Event) -> tuple[scan.Counted | None, float]:
-    """Some of the steps: what was counted if these were the last, and the processor time."""
+    """Run steps for a slice; return the count after the last step, and the processor time."""
     end, begin = time.monotonic() + _SLICE_SECONDS, time.thread_time()
     counted = None
     try:

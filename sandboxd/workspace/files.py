@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one sandbox, in its home and its /tmp, for the API; fits ports.files.SandboxFiles.
+"""The files of a sandbox's home and /tmp, for the API; fits ports.files.SandboxFiles.
 
-A removed tree is renamed into the staging directory first, so that it is gone at once and nothing
-in the sandbox can disturb its removal. What an earlier daemon left there goes when the next starts.
+A tree to be removed is first renamed into the staging directory: gone at once from the sandbox,
+whose programs cannot disturb the removal. The next daemon removes trees left in staging.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ _DIRECTORY_BYTES = 4096
 
 
 class HomeFiles:
-    """One sandbox's. Blocking work is done in its place's workers, as the sandbox's uid."""
+    """The files of a sandbox. Blocking work runs in the context's workers, as the sandbox's uid."""
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
 
     async def stat(self, path: bytes) -> Entry:
-        """See SandboxFiles."""
         return await self._context.run(self._stat, self._context.locate(path))
 
     async def open_reader(self, path: bytes) -> Reader:
-        """See SandboxFiles."""
         reader = Reader(self._context, self._context.locate(path))
         async with _undone(reader.close):
             await reader.open()
@@ -44,42 +42,35 @@ class HomeFiles:
     async def open_writer(
         self, path: bytes, *, mode: int | None, parents: bool, mtime: int | None = None
     ) -> Writer:
-        """See SandboxFiles."""
         writer = Writer(self._context, self._named(path), mode, mtime)
         async with _undone(writer.discard):
             await writer.open(parents=parents)
         return writer
 
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
-        """See SandboxFiles."""
         spot = self._named(path)
         await self._context.take(_DIRECTORY_BYTES)
         await self._context.run(self._make_directory, spot, mode, parents)
 
     async def rename(self, path: bytes, to: bytes) -> None:
-        """See SandboxFiles."""
         await self._context.run(self._rename, self._named(path), self._named(to))
 
     async def remove(self, path: bytes) -> None:
-        """See SandboxFiles."""
         moved = await self._context.run(self._take_away, self._named(path))
         if moved is not None:
             await self._context.remove(moved)
 
     async def list(self, path: bytes, *, depth: int, limit: int) -> Listing:
-        """See SandboxFiles."""
         steps = listing.entries_below(self._context.locate(path), depth, limit)
         return await self._context.run_steps(steps)
 
     async def open_archive_reader(self, path: bytes) -> Packer:
-        """See SandboxFiles."""
         packer = Packer(self._context, self._context.locate(path))
         async with _undone(packer.close):
             await packer.open()
         return packer
 
     async def open_archive_writer(self, path: bytes) -> Unpacker:
-        """See SandboxFiles."""
         unpacker = Unpacker(self._context, self._context.locate(path))
         async with _undone(unpacker.close):
             await unpacker.open()
@@ -124,7 +115,7 @@ class HomeFiles:
                 os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
 
     def _take_away(self, spot: Spot) -> str | None:
-        """Remove what takes no time; where a tree was moved to otherwise."""
+        """Unlink a file; rename a tree into staging and return the new path."""
         with (
             named("delete", spot.asked),
             opened_home(spot.top) as home,
@@ -135,12 +126,13 @@ class HomeFiles:
                 os.unlink(name, dir_fd=parent)
                 return None
             if not self._context.workers.is_root:
-                # Moving a directory writes its `..`, for which its own mode counts.
+                # Renaming a directory writes its `..` entry, for which the directory's own mode
+                # counts.
                 with opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
                     os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)
             moved = os.path.join(self._context.staging, new_id())
             os.rename(name, moved, src_dir_fd=parent)
-            # What was a directory when it was looked at may have been swapped since.
+            # A program may have swapped the directory since the stat.
             if stat.S_ISDIR(os.lstat(moved).st_mode):
                 return moved
             os.unlink(moved)
@@ -149,7 +141,7 @@ class HomeFiles:
 
 @asynccontextmanager
 async def _undone(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Call `undo` when what is inside fails or is cancelled."""
+    """Call `undo` when the block fails or is cancelled."""
     try:
         yield
     except BaseException:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files of one sandbox are, by which paths, and who works on them."""
+"""The context of work on a sandbox's files: paths, uid, workers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One path in a sandbox: `path` below the directory `top`, which is the sandbox's own.
+    """A path in a sandbox: `path` below `top`, a directory of the sandbox.
 
-    asked: the path as the caller spells it, and as answers and messages do.
+    asked: the path as the caller spells it, for answers and messages.
     """
 
     top: str
@@ -29,11 +29,11 @@ class Spot:
     asked: bytes
 
     def below(self, path: bytes) -> Spot:
-        """A path below this one; b"" = this one."""
+        """Return the spot of `path` below this spot; b"" = this spot."""
         return Spot(self.top, join(self.path, path), join(self.asked, path)) if path else self
 
     def check_has_name(self) -> None:
-        """Raise InvalidRequest for the home itself and its like: those are not to be replaced."""
+        """Raise InvalidRequest for a top directory such as the home: no call replaces a top."""
         if not self.path:
             what = shown(self.asked) if self.asked else "the home"
             raise InvalidRequest.field("path", f"names {what} itself")
@@ -41,11 +41,12 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class HomeContext:
-    """staging: a directory of root's on the home's file system, out of the program's reach.
+    """The paths, uid and workers for a sandbox's files.
 
-    remove: removes a tree in `staging` and returns once it is gone. take: asked before so many
-    bytes are written; raises DiskQuotaExceeded. turn: in whose turn work is done. inside: absolute
-    paths of the sandbox's own directories, as its programs have them, and where each is.
+    staging: a directory of root's on the home's file system, out of the program's reach. remove:
+    removes a tree in `staging` and returns once the tree is gone. take: called before so many bytes
+    are written; raises DiskQuotaExceeded. turn: in whose turn work is done. inside: absolute paths
+    of the sandbox's directories, as programs inside see them -> path on the host.
     """
 
     home: str
@@ -62,11 +63,14 @@ class HomeContext:
         return await self.workers.run(self.turn, self.uid, work, *args, **kwargs)
 
     async def run_steps(self, steps: Generator[None, None, T]) -> T:
-        """Do what may be long; see Workers.run_steps."""
+        """Run possibly long work step by step; see Workers.run_steps."""
         return await self.workers.run_steps(self.turn, self.uid, steps)
 
     def locate(self, asked: bytes) -> Spot:
-        """Where a clean path is. Raises AccessDenied for an absolute one of something else."""
+        """Return the spot of a clean path.
+
+        Raises AccessDenied for an absolute path outside `inside`.
+        """
         if not asked.startswith(b"/"):
             return Spot(self.home, asked, asked)
         for prefix in sorted(self.inside, key=len, reverse=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of /etc that every sandbox has for itself: who it is and how names are found."""
+"""Files of /etc that every sandbox has for itself: accounts and name resolution."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sandboxd.core.model import Network, Sandbox
 
 _PASSWD = "sandbox:x:{uid}:{uid}:sandbox:{home}:/bin/sh\n"
 _GROUP = "sandbox:x:{uid}:\n"
-# Debian's base accounts (base-passwd), which every host of it has: files of /usr and of archives
-# belong to them by name. None of the host's own is among them.
+# Debian's base accounts (base-passwd), the same on every Debian host: owners by name of files of
+# /usr and of archives. The host's own accounts are left out.
 _USERS = (
     ("root", 0, 0), ("daemon", 1, 1), ("bin", 2, 2), ("sys", 3, 3), ("sync", 4, 65534),
     ("games", 5, 60), ("man", 6, 12), ("lp", 7, 7), ("mail", 8, 8), ("news", 9, 9),
@@ -34,7 +34,7 @@ _OTHERS = {
     ),
     "group": "".join(f"{name}:x:{gid}:\n" for name, gid in _GROUPS),
 }
-# With the host's network come its names.
+# Copies of the host's files for a sandbox with the host's network.
 OF_HOST_NETWORK = ("hosts", "resolv.conf")
 _MAX_NAMES_BYTES = 1 << 20
 _HOSTS = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -45,12 +45,12 @@ _NSSWITCH = (
 
 
 def home_inside(sandbox: Sandbox, home: str) -> str:
-    """Where its commands find the directory `home` of the host's."""
+    """Return the path of the host's directory `home` as the sandbox's commands see the home."""
     return HOME_INSIDE if sandbox.has_own_root else home
 
 
 def names(sandbox: Sandbox) -> tuple[str, ...]:
-    """The files' names below /etc."""
+    """Return the names of the sandbox's identity files below /etc."""
     if not sandbox.has_own_root:
         return ("passwd", "group")
     resolver = ("resolv.conf",) if follows_host(sandbox) else ()
@@ -58,12 +58,15 @@ def names(sandbox: Sandbox) -> tuple[str, ...]:
 
 
 def follows_host(sandbox: Sandbox) -> bool:
-    """Whether what its OF_HOST_NETWORK say is what the host's say."""
+    """Return whether the sandbox's OF_HOST_NETWORK files have the host's contents."""
     return sandbox.has_own_root and sandbox.network is Network.HOST
 
 
 def text(sandbox: Sandbox, name: str, home: str) -> str:
-    """What one of them says. In the host's file system its own accounts stay known."""
+    """Return the contents of one identity file.
+
+    In the host's file system the host's accounts follow the sandbox's.
+    """
     match name:
         case "passwd":
             line = _PASSWD.format(uid=sandbox.uid, home=home_inside(sandbox, home))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state directory and a runtime directory belong to one daemon at a time; the former names its
-instance for ever."""
+"""The state directory's lock and instance id: one daemon at a time, one id for ever."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ _RUNTIME_LOCK = "daemon.lock"
 
 @contextmanager
 def lock(state_directory: str, runtime_directory: str) -> Iterator[None]:
-    """Both directories are one daemon's meanwhile: whatever a daemon does not know there is taken
-    away at its start. Raises ConfigError."""
+    """Hold the state directory's lock; raises ConfigError where a second daemon has the lock."""
     # Both may be one directory.
     with _locked(state_directory, "lock", "state", "--state-dir"):
         with _locked(runtime_directory, _RUNTIME_LOCK, "sockets", "--runtime-dir"):
@@ -44,7 +42,7 @@ def _locked(directory: str, name: str, purpose: str, option: str) -> Iterator[No
 
 
 def instance_id(state_directory: str) -> str:
-    """The instance's id, made once for a state directory."""
+    """Return the instance's id, made once for a state directory."""
     path = os.path.join(state_directory, "instance")
     with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
         text = file.read().strip()
@@ -56,7 +54,7 @@ def instance_id(state_directory: str) -> str:
 
 
 def remove_directories(state_directory: str, runtime_directory: str) -> None:
-    """Remove what a daemon makes in them, then both, unless somebody else's files are there."""
+    """Remove all that a daemon makes in both directories, then the directories where empty."""
     for name in ("sandboxes", "executions", "supervised", "keys"):
         for directory in (state_directory, runtime_directory):
             remove_tree(os.path.join(directory, name))

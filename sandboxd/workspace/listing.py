@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists a hostile tree: bounded in entries, memory and descriptors, whatever is in it."""
+"""Lists a hostile tree, bounded in entries, memory and descriptors whatever the tree has."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd, named, opened_home
 from sandboxd.workspace.home_context import Spot
 
-# What a tree that changes while it is read may answer for a name that was just there.
+# Errors for a name that a changing tree had at the readdir(3) and no longer has.
 VANISHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ESTALE)
 
 
 @dataclass(eq=False, slots=True)
 class _Found:
-    """Entries so far. prefix_bytes: what comes before the path of each in the answer."""
+    """Entries so far. prefix_bytes: length of the prefix of each path in the answer."""
 
     limit: int
     prefix_bytes: int
@@ -38,10 +38,10 @@ class _Found:
 
 
 def entries_below(spot: Spot, depth: int, limit: int) -> Generator[None, None, Listing]:
-    """Entries below the directory at `spot`, `depth` levels of them; depth 0 = the entry itself.
+    """Return the entries below the directory at `spot`, `depth` levels deep.
 
-    To be done in steps. Raises what beneath.named raises. Only the top has to be there: the rest
-    may come and go.
+    depth 0: the directory alone. A generator for run_steps. Raises what beneath.named raises. Only
+    the top must exist: entries below may come and go meanwhile.
     """
     with named("list", spot.asked), opened_home(spot.top) as home:
         if depth == 0:
@@ -50,7 +50,7 @@ def entries_below(spot: Spot, depth: int, limit: int) -> Generator[None, None, L
         with closing_fd(beneath.open_directory(home, spot.path)) as top:
             found = _Found(limit, len(spot.asked) + 1)
             truncated = yield from _read(top, b"", found)
-            # Breadth first: what is cut off is what is deepest.
+            # Breadth first, so that a cut leaves out the deepest entries.
             waiting, too_deep = deque(_directories(found.entries, 0, depth - 1)), False
             while waiting and not truncated:
                 below, levels = waiting.popleft()
@@ -76,7 +76,7 @@ def _directories(found: list[Entry], begin: int, levels: int) -> list[tuple[byte
 
 
 def _read(top: int, path: bytes, found: _Found) -> Generator[None, None, bool]:
-    """Add the entries of one directory; whether there are more than may be added."""
+    """Add the entries of one directory; return whether entries are left beyond the limit."""
     with closing_fd(beneath.open_directory(top, path, follow=not path)) as directory:
         with os.scandir(directory) as names:
             for item in names:

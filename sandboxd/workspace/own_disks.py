@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sandboxes whose files are in an image of their own: which ones, where, and how full."""
+"""Sandboxes whose files are in a disk image: which, where, and how full."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from sandboxd.core.model import EnforcedBy, Enforcement, Sandbox
 from sandboxd.errors import ConfigError, LimitBelowUsage, SandboxdError
 
 _IMAGE = "disk.img"
-# A file of root's at the top that takes what the sandbox must not have (isolation/disks.py).
+# A file of root's at the image's top that takes the blocks beyond the sandbox's limit
+# (isolation/disks.py).
 _BALLAST = "ballast"
 _PROBE = "probe"
 _PROBE_BYTES = 8 << 20
 
 
 class Mounts(Protocol):
-    """Makes, mounts and unmounts images."""
+    """Makes, mounts and unmounts disk images."""
 
     def directory(self, name: str) -> str:
-        """Where one is mounted."""
+        """Return the mount point of the image `name`."""
         ...
 
     async def hold(self, name: str, *, image: str, size_bytes: int, gid: int) -> None:
-        """Have one there with room for so many bytes: made, mounted or changed. gid: who may pass
-        its top. Raises LimitBelowUsage where more is in use, and SandboxdError."""
+        """Make, mount or resize the image, so that `size_bytes` fit.
+
+        gid: the group that may pass the image's top. Raises LimitBelowUsage where more is in use,
+        and SandboxdError.
+        """
         ...
 
     async def remove(self, name: str) -> None:
-        """Unmount one; fine where there is none."""
+        """Unmount an image; fine where none is mounted."""
         ...
 
     async def remove_others(self, kept: Collection[str]) -> None:
-        """Unmount all but these."""
+        """Unmount all images but `kept`."""
         ...
 
 
@@ -49,13 +53,13 @@ class OwnDisks:
         self._ids: set[str] = set()
 
     def open(self) -> None:
-        """Find those of an earlier daemon."""
+        """Find the images of an earlier daemon."""
         for name in os.listdir(self._root):
             if os.path.exists(self._image(name)):
                 self._ids.add(name)
 
     async def try_out(self) -> None:
-        """Make, mount and see one. Raises ConfigError where this host cannot."""
+        """Make, mount and see a test image. Raises ConfigError where this host cannot."""
         image = os.path.join(os.path.dirname(self._root), f"{_PROBE}.img")
         directory = self._mounts.directory(_PROBE)
         problem: str | None = None
@@ -76,22 +80,25 @@ class OwnDisks:
             )
 
     def enforcement(self) -> Enforcement:
-        """How they hold a limit, in words."""
+        """Return how images hold a limit, in words."""
         return Enforcement(
             EnforcedBy.KERNEL,
             "an ext4 image of its own on a loop device: bytes, and an inode for each 4 KiB of them",
         )
 
     def has(self, sandbox_id: str) -> bool:
-        """Whether a sandbox has one."""
+        """Return whether a sandbox has an image."""
         return sandbox_id in self._ids
 
     def directory(self, sandbox_id: str) -> str:
-        """Its top."""
+        """Return the mount point of a sandbox's image."""
         return self._mounts.directory(sandbox_id)
 
     async def hold(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Have one with room for so many bytes. Raises LimitBelowUsage, SandboxdError."""
+        """Give a sandbox an image with room for `size_bytes`.
+
+        Raises LimitBelowUsage, SandboxdError.
+        """
         self._ids.add(sandbox.id)
         image = self._image(sandbox.id)
         try:
@@ -101,7 +108,7 @@ class OwnDisks:
             raise
 
     async def remove(self, sandbox_id: str) -> None:
-        """Unmount and delete one; nothing happens where there is none."""
+        """Unmount and delete a sandbox's image; fine where the sandbox has none."""
         if sandbox_id in self._ids:
             await self._mounts.remove(sandbox_id)
             for path in (self._image(sandbox_id), f"{self._image(sandbox_id)}.new"):
@@ -110,12 +117,12 @@ class OwnDisks:
             self._ids.discard(sandbox_id)
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """Unmount those of sandboxes that are not among these; the files are the caller's."""
+        """Unmount the images of sandboxes outside `sandbox_ids`; the caller removes the files."""
         await self._mounts.remove_others(sandbox_ids)
         self._ids &= set(sandbox_ids)
 
     def used_bytes(self, sandbox_id: str) -> int:
-        """What its files take. Raises OSError."""
+        """Return the bytes that the sandbox's files take in the image. Raises OSError."""
         top = self.directory(sandbox_id)
         found = os.statvfs(top)
         ballast = os.stat(os.path.join(top, _BALLAST), follow_symlinks=False)

@@ -2,8 +2,8 @@
 """Packs a hostile tree into a tar stream (pax); fits ports.files.ArchiveReader.
 
 Bounded in memory and descriptors whatever the tree is and does meanwhile: one directory is open at
-a time, and of those still to be read only the paths are kept. Entries that vanish, sockets, FIFOs
-and devices are left out; hard links become files of their own; owners are root by number 0.
+a time, and of unread directories only the paths are kept. Vanished entries, sockets, FIFOs and
+devices are left out; hard links become separate files; owners are root by number 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandboxd.workspace.listing import VANISHED
 from sandboxd.workspace.transfer import PERMISSIONS
 
 _PIECE_BYTES = 256 << 10
-# Of one call in a thread, for trees that have much and give little.
+# Seconds of a call in a thread, for trees with many entries and little content.
 _PIECE_SECONDS = 0.05
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
@@ -33,34 +33,31 @@ _Blocks = Generator[bytes, None, None]
 
 
 class Packer:
-    """`open`, `read` until it gives nothing more; `close` in any case."""
+    """Packs a tree or a file: `open`, `read` until empty; `close` in any case."""
 
     def __init__(self, context: HomeContext, spot: Spot) -> None:
         self._context = context
         self._spot = spot
         self._blocks: _Blocks | None = None
         self._has_ended = False
-        # Of paths of directories that are still to be read.
+        # Of paths of unread directories.
         self._waiting_bytes = 0
 
     @property
     def kept_bytes(self) -> int:
-        """See ArchiveReader."""
         return self._waiting_bytes
 
     async def open(self) -> None:
-        """Check that there is something to pack, and read the first of it."""
+        """Check that the path can be packed, and read the beginning."""
         await self._context.run(self._open)
 
     async def read(self) -> bytes:
-        """See ArchiveReader."""
         piece = b""
         while not piece and not self._has_ended:
             piece = await self._context.run(self._read)
         return piece
 
     async def close(self) -> None:
-        """See ArchiveReader."""
         if self._blocks is not None:
             await self._context.run(self._blocks.close)
 
@@ -83,7 +80,7 @@ class Packer:
         return bytes(piece)
 
     def _pack(self) -> _Blocks:
-        """Blocks of the stream; the first is empty and says that there is something."""
+        """Yield blocks of the stream; the first is empty and says that the path can be packed."""
         spot = self._spot
         with named("pack", spot.asked), opened_home(spot.top) as home:
             with beneath.opened(home, spot.path, os.O_PATH) as name:
@@ -122,7 +119,7 @@ class Packer:
                         self._waiting_bytes += len(below)
 
     def _entry(self, directory: int, name: bytes, path: bytes) -> Generator[bytes, None, bool]:
-        """One entry; whether it is a directory, whose own entries have to follow."""
+        """Yield the blocks of one entry; return True for a directory, whose entries must follow."""
         try:
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             kind = EntryKind.of_mode(found.st_mode)
@@ -143,13 +140,13 @@ class Packer:
             if exc.errno not in VANISHED:
                 raise
         except SandboxdError:
-            # It has just become something else.
+            # The entry changed kind since the stat.
             yield b""
         return False
 
 
 def _file(fd: int, path: bytes) -> _Blocks:
-    """Header and content: as long as it was at first, filled up or cut off if it changes."""
+    """Yield header and content, as long as at the first look: filled up or cut after a change."""
     found = os.fstat(fd)
     yield _header(path, found, tarfile.REGTYPE)
     offset = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system's own limit on what a uid has (quotactl(2)): a sandbox cannot leave its uid.
+"""User quota of a file system (quotactl(2)): a sandbox cannot leave its uid.
 
-Works on what has user quota switched on: ext4 made or tuned with `-O quota` and mounted with
-`usrquota`, XFS mounted with `uquota`, tmpfs with `usrquota` (Linux 6.6).
+Needs user quota switched on: ext4 made or tuned with `-O quota` and mounted with `usrquota`, XFS
+mounted with `uquota`, tmpfs with `usrquota` (Linux 6.6).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Q_XGETQSTAT = 0x5805
 _ACCOUNTED_AND_ENFORCED = 0x3
 _QIF_LIMITS = 1 | 4
 _UNIT = 1024
-# A quota on bytes alone leaves the file system's inodes to whoever makes empty files.
+# A quota on bytes alone leaves all inodes of the file system to a maker of empty files.
 _BYTES_PER_INODE = 4096
 _MIN_INODES = 1024
 
@@ -44,13 +44,13 @@ class _Dqblk(ctypes.Structure):
 
 
 class UserQuota:
-    """User quotas of the file system that a directory is on."""
+    """User quotas of the file system below a directory."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def obstacle(self) -> str | None:
-        """Why it cannot be used here; None where it holds."""
+        """Return why the quota cannot be used here, in words; None where the quota holds."""
         state = (ctypes.c_uint8 * 256)()
         try:
             self._call(_Q_XGETQSTAT, 0, state)
@@ -58,7 +58,7 @@ class UserQuota:
             flags = int.from_bytes(bytes(state[2:4]), sys.byteorder)
             if flags & _ACCOUNTED_AND_ENFORCED != _ACCOUNTED_AND_ENFORCED:
                 return "user quota is not enforced on the file system"
-            # Another's needs the right to set quotas as well.
+            # Q_GETQUOTA of a foreign uid needs the same right as Q_SETQUOTA (CAP_SYS_ADMIN).
             self.used(1)
         except OSError as exc:
             if exc.errno == errno.EPERM:
@@ -69,17 +69,17 @@ class UserQuota:
         return None
 
     def limit(self, uid: int, size_bytes: int) -> None:
-        """Hold `uid` to so many bytes, and to an inode for each 4 KiB of them. Raises OSError."""
+        """Limit `uid` to `size_bytes`, and to one inode for each 4 KiB. Raises OSError."""
         blocks = -(-size_bytes // _UNIT)
         inodes = max(_MIN_INODES, size_bytes // _BYTES_PER_INODE)
         self._set(uid, blocks, inodes)
 
     def lift(self, uid: int) -> None:
-        """Hold it to nothing any more. Raises OSError."""
+        """Remove the limits of `uid`. Raises OSError."""
         self._set(uid, 0, 0)
 
     def used(self, uid: int) -> int:
-        """Bytes that files of `uid` take on the whole file system. Raises OSError."""
+        """Return the bytes that files of `uid` take on the whole file system. Raises OSError."""
         found = _Dqblk()
         self._call(_Q_GETQUOTA, uid, found)
         return int(found.curspace)

@@ -2,10 +2,10 @@
 """Removes a directory tree that a hostile program made.
 
 Constant memory and descriptors at any depth: every subdirectory is first renamed into the top
-one, so that no path and no recursion grows. Never follows a symbolic link. The tree's processes
-are gone, but one of them may have passed a directory's descriptor to another sandbox: each is
-closed to everybody before its entries are read, so nobody adds or swaps any meanwhile. Another
-call may be at the same tree, that of an earlier daemon: what it took is gone, and that is all.
+directory, so that no path and no recursion grows. Never follows a symbolic link. The tree's
+processes are gone, but may have passed a directory's descriptor to another sandbox: each directory
+is closed to all uids but root before its entries are read, so that no entry is added or swapped
+meanwhile. A call of an earlier daemon may work on the same tree: entries that vanish are no error.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Protocol
 
 from sandboxd.workspace import subvolumes
 
-# Directories of one level that are kept in memory at a time.
+# Directories of one level kept in memory at a time.
 _BATCH = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Stop(Protocol):
-    """Says whether to stop; a threading.Event is one."""
+    """Says whether to stop; a threading.Event fits."""
 
     def is_set(self) -> bool:
-        """Asked before each entry."""
+        """Return whether to stop; called before each entry."""
         ...
 
 
 class Stopped(Exception):
-    """Raised when a removal was told to stop; what is left can be removed by another call."""
+    """Raised when a removal was told to stop; a later call can remove the rest."""
 
 
 class _Enough(Exception):
@@ -43,7 +43,7 @@ class _Pace:
     def __init__(self, stop: Stop | None, most: int | None) -> None:
         self._stop = stop
         self._left = most
-        # Of the name that something was last moved to.
+        # Number in the last name that a directory was moved to.
         self.serial = 0
 
     def step(self) -> None:
@@ -56,12 +56,11 @@ class _Pace:
 
 
 def remove_tree(path: str, stop: Stop | None = None, *, most: int | None = None) -> bool:
-    """Remove `path` and all below it, at most so many entries; nothing happens where it does not
-    exist. Returns whether nothing is left.
+    """Remove `path` and all below, at most `most` entries; return whether all of the tree is gone.
 
-    stop: once set, ends this with Stopped: a hostile tree may take an hour.
-    Subvolumes of btrfs and read-only snapshots go, too. Raises OSError when something stays, for
-    example on a read-only file system.
+    Fine where the path does not exist. stop: once set, the call raises Stopped: a hostile tree may
+    take an hour. Subvolumes of btrfs and read-only snapshots go, too. Raises OSError for what
+    cannot be removed, for example on a read-only file system.
     """
     with suppress(FileNotFoundError):
         top = os.open(path, _DIRECTORY)
@@ -77,7 +76,7 @@ def remove_tree(path: str, stop: Stop | None = None, *, most: int | None = None)
 
 
 def _seal(directory: int) -> None:
-    """Take the directory from its owner and everybody else: open(2) asks anew for each entry."""
+    """Make the directory root's alone, since open(2) checks permissions for each entry."""
     try:
         _take(directory)
     except OSError as exc:
@@ -88,7 +87,7 @@ def _seal(directory: int) -> None:
 
 
 def _make_writable(directory: int, name: str, refusal: OSError) -> None:
-    """Make a snapshot one that can be changed; raise the refusal where it is none of those."""
+    """Make a read-only snapshot writable; raise `refusal` where `name` is no read-only snapshot."""
     top = os.open(name, _DIRECTORY, dir_fd=directory)
     try:
         if not subvolumes.make_writable(top):
@@ -104,11 +103,13 @@ def _take(directory: int) -> None:
 
 
 def _empty(top: int, pace: _Pace, outer: int | None = None) -> None:
-    """Remove all that is in a directory. outer: where subvolumes in it are moved to; None = they
-    are removed here."""
+    """Remove all entries of a directory.
+
+    outer: the directory that subvolumes are moved to; None = subvolumes are removed here.
+    """
     while True:
         directories = []
-        # btrfs shows what has been moved here since only after a rewind (Linux 6.5).
+        # btrfs shows entries moved here since only after a rewind (Linux 6.5).
         os.lseek(top, 0, os.SEEK_SET)
         with os.scandir(top) as entries:
             for entry in entries:
@@ -131,7 +132,7 @@ def _unlink(name: str, directory: int) -> None:
 
 
 def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
-    """Empty one directory below the top: files unlinked, directories moved up."""
+    """Empty a directory below the top: unlink files, move directories up."""
     try:
         directory = _open_directory(top, name)
     except FileNotFoundError:
@@ -159,13 +160,16 @@ def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
 
 
 def _remove_subvolume(top: int, name: str, subvolume: int, pace: _Pace) -> None:
-    """A subvolume below the top. Only others' links can be moved out of one (btrfs: EXDEV), so that
-    it is emptied within itself where it cannot be destroyed as it is."""
+    """Remove a subvolume below the top.
+
+    Only links to subvolumes can be moved out of a subvolume (btrfs: EXDEV), so a subvolume that
+    cannot be destroyed as a whole is emptied within itself.
+    """
     _seal(subvolume)
     try:
         subvolumes.destroy(top, name)
     except OSError as exc:
-        # Others are in it, or we may not.
+        # Subvolumes are below, or the daemon lacks the right.
         if exc.errno not in (errno.ENOTEMPTY, errno.EPERM, errno.EACCES):
             raise
     else:
@@ -189,7 +193,7 @@ def _move_up(directory: int, name: str, top: int, pace: _Pace) -> None:
                 if exc.errno == errno.EROFS:
                     # A read-only snapshot stays where it is.
                     _make_writable(directory, name, exc)
-                # Another call has just given that name away.
+                # A concurrent call has just used the name.
                 elif exc.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
             else:
@@ -200,6 +204,6 @@ def _open_directory(top: int, name: str) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=top)
     except PermissionError:
-        # Not root, and the directory's mode shuts out its own owner.
+        # Without root, a directory's mode shuts out the owner as well.
         os.chmod(name, stat.S_IRWXU, dir_fd=top)
         return os.open(name, _DIRECTORY, dir_fd=top)

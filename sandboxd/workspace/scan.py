@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what a hostile tree takes on disk: as du(1) does, bounded in memory and descriptors.
+"""Counts the disk use of a hostile tree as du(1) does, bounded in memory and descriptors.
 
-Also what no directory names any more: files that were removed while a process holds them open. What
-takes less than 4 KiB counts as that: it has an inode, of which a file system has so many and no
-more.
+Removed files that a process holds open count as well. An inode counts 4 KiB at least: a file system
+has a fixed number of inodes.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from sandboxd.workspace.listing import VANISHED
 
 _BLOCK = 512
 BYTES_OF_AN_INODE = 4096
-# Of all processes of a sandbox: a second's work.
+# Of all processes of a sandbox: one second of work.
 _MAX_DESCRIPTORS = 1 << 18
-# File names known to have several: above, each name counts by itself.
+# Inodes with several names that are remembered: beyond, each name counts by itself.
 _MAX_SHARED = 100_000
 
 
 _ANCHOR_BYTES = 2048
 _MAX_ANCHORS = 256
-# Of all paths of directories that are still to be read, with what Python adds to each.
+# Of all paths of unread directories, with Python's overhead for each.
 _MAX_WAITING_BYTES = 32 << 20
 _PATH_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Bytes on disk. obstacle: what cannot be counted, in words; then these are the least."""
+    """Bytes on disk. obstacle: why counting stopped, in words; `used_bytes` is the least then."""
 
     used_bytes: int
     obstacle: str | None = None
 
 
 class _Uncountable(Exception):
-    """Raised for what cannot be counted, in words."""
+    """Raised where counting must stop; the text says why."""
 
 
 class _Count:
@@ -55,13 +54,13 @@ class _Count:
         self._shared: set[int] = set()
 
     def keep(self, path: bytes) -> None:
-        """It is to be read later. Raises _Uncountable."""
+        """Add an unread directory's path. Raises _Uncountable."""
         self._waiting_bytes += len(path) + _PATH_BYTES
         if self._waiting_bytes > _MAX_WAITING_BYTES:
             raise _Uncountable("a directory with too many directories in it")
 
     def let_go(self, path: bytes) -> None:
-        """It is read now."""
+        """Take off a path that is about to be read."""
         self._waiting_bytes -= len(path) + _PATH_BYTES
 
     def add(self, found: os.stat_result) -> None:
@@ -77,11 +76,10 @@ class _Count:
 
 
 def count(roots: Iterable[str], uid: int | None, most_names: int) -> Generator[None, None, Counted]:
-    """Bytes on disk of what is below `roots`, each on the same file system, and of what processes
-    of `uid` hold open there without a name (uid None: not looked for).
+    """Count bytes on disk below `roots`, and of nameless files that processes of `uid` hold open.
 
-    To be done in steps. most_names: above, it is not worth going on. Raises OSError where a root
-    cannot be read.
+    A generator for a worker's slices. All roots are on the same file system; uid None: no nameless
+    files. most_names: bound on the entries looked at. Raises OSError where a root cannot be read.
     """
     found = _Count(most_names)
     try:
@@ -107,8 +105,11 @@ def _add_all(count: _Count, roots: Iterable[str], uid: int | None) -> Generator[
 
 
 def _add_tree(top: int, count: _Count, depth: int = 0) -> Generator[None, None, None]:
-    """One directory open at a time; those with long paths are walked from a descriptor of their
-    own, since no path may be longer than PATH_MAX."""
+    """Count one tree with one directory open at a time.
+
+    Directories with long paths are walked from a descriptor of their own: no path may be longer
+    than PATH_MAX.
+    """
     if depth > _MAX_ANCHORS:
         raise _Uncountable("a tree that is too deep")
     waiting = [b""]
@@ -137,7 +138,7 @@ def _add_tree(top: int, count: _Count, depth: int = 0) -> Generator[None, None, 
 
 
 def _add_entries(directory: int, count: _Count) -> Iterator[bytes | None]:
-    """Count what is in a directory; gives names of those below it, None for anything else."""
+    """Count the entries of a directory; yield a subdirectory's name, None for any other entry."""
     with os.scandir(directory) as names:
         for item in names:
             with suppress(FileNotFoundError):
@@ -150,9 +151,11 @@ def _add_entries(directory: int, count: _Count) -> Iterator[bytes | None]:
 
 
 def _nameless(uid: int, device: int) -> Iterator[os.stat_result | None]:
-    """Removed files of this device that processes of `uid` hold open, each once. Needs the right
-    to look at another's descriptors (CAP_SYS_PTRACE); without it there are none to be seen. None
-    for any other descriptor. Raises _Uncountable."""
+    """Yield removed files of `device` that processes of `uid` hold open, each once.
+
+    None for any other descriptor. Foreign descriptors can be seen with CAP_SYS_PTRACE alone. Raises
+    _Uncountable.
+    """
     seen, looks = set(), 0
     for number in _tables(uid):
         with suppress(OSError), os.scandir(f"/proc/{number}/fd") as descriptors:

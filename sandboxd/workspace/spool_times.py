@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads when output came from the file beside its spool (protocol/times.py)."""
+"""Reads when output came, from the times file beside a spool (protocol/times.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from sandboxd.protocol.times import ENTRY, HEADER, MAGIC
 
 
 def parsed(data: bytes) -> OutputTimes | None:
-    """What a file tells; None for what is no such file, or has no whole entry."""
+    """Return the output times in the bytes of a times file.
+
+    None where the bytes are no times file, or have no whole entry.
+    """
     count = (len(data) - HEADER.size) // ENTRY.size
     if count < 1 or not data.startswith(MAGIC):
         return None

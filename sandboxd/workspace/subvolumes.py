@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subvolumes of btrfs, which any user may make below a directory of his own, and no rmdir(2) takes
-away with what is in them. Numbers: linux/btrfs.h."""
+"""Subvolumes of btrfs: tell, make writable, destroy.
+
+Any user may make a subvolume below a directory of his own, and rmdir(2) removes none that has
+contents. Numbers: linux/btrfs.h.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ _SNAP_DESTROY = 0x5000940F
 _SUBVOL_GETFLAGS = 0x80089419
 _SUBVOL_SETFLAGS = 0x4008941A
 _READ_ONLY = 1 << 1
-# The inode number of each one's top, and of nothing else in it.
+# Inode number of every subvolume's top directory, and of no file below.
 _TOP_INODE = 256
-# struct btrfs_ioctl_vol_args: a descriptor, which is not used here, and a name.
+# struct btrfs_ioctl_vol_args: a descriptor, unused here, and a name.
 _ARGUMENTS = struct.Struct("=q4088s")
 _FLAGS = struct.Struct("=Q")
 
 
 def is_subvolume(directory: int, above: int) -> bool:
-    """Whether an open directory is the top of one that is not the one `above` is in."""
+    """Return whether an open directory is the top of a subvolume other than that of `above`."""
     found = os.fstat(directory)
     if found.st_ino != _TOP_INODE or found.st_dev == os.fstat(above).st_dev:
         return False
@@ -32,7 +35,7 @@ def is_subvolume(directory: int, above: int) -> bool:
 
 
 def make_writable(top: int) -> bool:
-    """Take the mark of a read-only snapshot from it; False where it has none or keeps it."""
+    """Clear the read-only flag of a snapshot; False where the flag is not set or stays."""
     try:
         flags = _flags(top)
         fcntl.ioctl(top, _SUBVOL_SETFLAGS, _FLAGS.pack(flags & ~_READ_ONLY))
@@ -42,7 +45,10 @@ def make_writable(top: int) -> bool:
 
 
 def destroy(directory: int, name: str) -> None:
-    """Remove one with all that is in it. Raises OSError: ENOTEMPTY where others are in it."""
+    """Remove the subvolume `name` with all contents.
+
+    Raises OSError: ENOTEMPTY where the subvolume has subvolumes below.
+    """
     fcntl.ioctl(directory, _SNAP_DESTROY, bytearray(_ARGUMENTS.pack(0, os.fsencode(name))))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes a tar stream apart as it arrives. Pure, and bounded whatever the stream says.
+"""Parses a tar stream as the bytes arrive. Pure, and bounded whatever the stream says.
 
-The standard library's reader wants a file it can wait for, and believes the sizes in extended
-headers; here each piece is taken when it comes. Formats: ustar, GNU and pax (tar(5)).
+The standard library's reader needs a file and waits for bytes, and believes the sizes in extended
+headers. Formats: ustar, GNU and pax (tar(5)).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MAX_EXTENDED_BYTES = 64 << 10
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _LONG = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-# What is kept of extended headers until their member comes; of the rest any number may come before.
+# Keys of extended headers that are kept until the member comes; any number may be dropped.
 _KEPT = ("path", "linkpath", "size")
 _SPARSE = "GNU.sparse."
 
 
 class TarStream:
-    """Feed it bytes; it gives members and what is in them."""
+    """A parser: `feed` takes bytes and yields members and contents."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -32,12 +32,12 @@ class TarStream:
         self._padding = 0
         self._extension: tarfile.TarInfo | None = None
         self._overrides: dict[str, str] = {}
-        # Whether a member has to come, whatever its headers say.
+        # Whether a member must follow, even after a header without kept keys.
         self._is_extended = False
         self.has_ended = False
 
     def feed(self, data: bytes) -> Iterator[tarfile.TarInfo | bytes]:
-        """Each member, followed by its content in pieces. Raises InvalidRequest."""
+        """Yield each member, then the content in pieces. Raises InvalidRequest."""
         self._buffer += data
         while self._buffer and not self.has_ended:
             if self._content_left:
@@ -122,7 +122,10 @@ class TarStream:
 
 
 def _pax_records(body: bytes) -> Iterator[tuple[str, str]]:
-    """`LENGTH KEY=VALUE\\n`, the length including itself. Raises InvalidRequest."""
+    """Yield key and value of each record `LENGTH KEY=VALUE\\n`. Raises InvalidRequest.
+
+    LENGTH counts the whole record, digits included.
+    """
     position = 0
     while position < len(body) and body[position]:
         digits, space, _ = body[position : position + 21].partition(b" ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file's bytes out of and into a sandbox's home.
+"""Reads a file of a sandbox's home, and writes one.
 
-A new file is made in the staging directory and renamed into its place once it is whole.
+A new file is made in the staging directory and renamed to the final path once whole.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ class Reader:
         self._fd = -1
 
     async def open(self) -> None:
-        """Open it."""
+        """Open the file and set `entry`."""
         await self._context.run(self._open)
 
     async def read(self, offset: int, size: int) -> bytes:
-        """See FileReader."""
         return await self._context.run(os.pread, self._fd, size, offset)
 
     async def close(self) -> None:
-        """The last descriptor of a removed file frees its blocks: not in the loop."""
+        """Close in a worker: the last descriptor of a removed file frees the file's blocks."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             await self._context.run(os.close, fd)
@@ -66,21 +65,18 @@ class Writer:
         self._fd = -1
 
     async def open(self, *, parents: bool) -> None:
-        """Make it, once the path is known to be one for a file."""
+        """Make the file, once the path is known to be usable for a file."""
         await self._context.take(0)
         await self._context.run(self._open, parents)
 
     async def write(self, data: bytes) -> None:
-        """See FileWriter."""
         await self._context.take(len(data))
         await self._context.run(self._write, data)
 
     async def commit(self) -> bool:
-        """See FileWriter."""
         return await self._context.run(self._commit)
 
     async def discard(self) -> None:
-        """See FileWriter."""
         if self._fd >= 0:
             await self._context.run(self._discard)
 
@@ -113,7 +109,10 @@ class Writer:
         return replaced is None
 
     def _replaced(self, home: int) -> os.stat_result | None:
-        """What will be replaced, None for nothing or a link. Raises FileConflict."""
+        """Return the stat of the file to be replaced; None for no file or a link.
+
+        Raises FileConflict.
+        """
         with opened_parent(home, self._spot.path) as (parent, name):
             try:
                 found = os.stat(name, dir_fd=parent, follow_symlinks=False)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unpacks a tar stream into a sandbox's home; fits ports.files.ArchiveWriter.
 
-Each member is made in the staging directory and renamed into its place. Names that lead out,
-devices, FIFOs and sparse files are refused; owners and the setuid, setgid and sticky bits are left
-out. A symbolic link is made as it is, wherever it leads: a program inside could make the same one,
-and nothing here follows one that leads out. Directories get their modes and times at the end, when
-no more is put into them.
+Each member is made in the staging directory and renamed to its path. Names that lead out, devices,
+FIFOs and sparse files are refused; owners and the setuid, setgid and sticky bits are left out. A
+symbolic link is made wherever it leads: a program inside could make the same link, and no path is
+resolved through a link that leads out. Directories get their modes and times at the end, after
+their last member.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sandboxd.workspace.transfer import PERMISSIONS
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MAX_MTIME = 1 << 33
-# Of a directory until the end, beside its name.
+# Bytes of memory for a directory until the end, beside the name.
 _KEPT_BYTES = 200
 
 
 class Unpacker:
-    """`open`, `write` as often as need be, `finish`; `close` in any case."""
+    """Unpacks a stream: `open`, `write` as often as need be, `finish`; `close` in any case."""
 
     def __init__(self, context: HomeContext, spot: Spot) -> None:
         self._context = context
@@ -48,28 +48,24 @@ class Unpacker:
 
     @property
     def kept_bytes(self) -> int:
-        """See ArchiveWriter."""
         return self._kept_bytes
 
     async def open(self) -> None:
-        """Check that there is a directory to unpack into."""
+        """Check that the path is a directory to unpack into."""
         await self._context.run(self._check)
 
     async def write(self, data: bytes) -> None:
-        """See ArchiveWriter."""
         await self._context.take(len(data))
         await self._counting_what_stays(self._feed(data))
 
     async def finish(self) -> None:
-        """See ArchiveWriter."""
         await self._counting_what_stays(self._finish())
 
     async def close(self) -> None:
-        """See ArchiveWriter."""
         await self._context.run(self._close)
 
     async def _counting_what_stays(self, steps: Generator[None, None, None]) -> None:
-        """Do so, and have an error say how many members were unpacked before it."""
+        """Run `steps`; add the number of members unpacked so far to an error."""
         try:
             await self._context.run_steps(steps)
         except SandboxdError as exc:
@@ -98,7 +94,7 @@ class Unpacker:
         self._stream.check_complete()
         with opened_home(self._spot.top) as home:
             self._complete(home)
-            # What is below comes first: its parent may then shut it off.
+            # Deepest first: a parent's mode may then shut off the way below.
             for path in sorted(self._directories, reverse=True):
                 self._settle(home, path, *self._directories[path])
                 yield
@@ -117,7 +113,7 @@ class Unpacker:
             if parent:
                 beneath.make_directories(home, parent, 0o755)
             if member.isdir():
-                # An owner who may not write would stop the members that follow.
+                # A mode without owner's write permission would stop the members that follow.
                 if path:
                     beneath.make_directories(home, path, member.mode & PERMISSIONS | 0o700)
                 self._keep(path, member)
@@ -136,7 +132,7 @@ class Unpacker:
                 )
 
     def _complete(self, home: int) -> None:
-        """Put the file before into its place, now that it is whole."""
+        """Rename the previous file, now whole, to the member's path."""
         if self._file is None:
             return
         fd, path, member = self._file
@@ -149,13 +145,15 @@ class Unpacker:
         os.close(fd)
 
     def _keep(self, path: bytes, member: tarfile.TarInfo) -> None:
-        # The home itself, and /tmp, keep theirs; those past the bound what they were made with.
+        # The home and /tmp keep mode and time; a directory past the bound keeps the mode of the
+        # making.
         if path and self._kept_bytes < MAX_WRITER_BYTES:
             self._directories[path] = (member.mode & PERMISSIONS, _seconds(member))
             self._kept_bytes += len(path) + _KEPT_BYTES
 
     def _settle(self, home: int, path: bytes, mode: int, seconds: int) -> None:
-        # The program may have put something else there, or taken it away: that is its own.
+        # A program may have replaced or removed the directory since; a replacement keeps the
+        # program's mode.
         with suppress(OSError), opened(home, path, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
             os.utime(f"/proc/self/fd/{fd}", (seconds, seconds))
             os.chmod(f"/proc/self/fd/{fd}", mode)
@@ -164,7 +162,7 @@ class Unpacker:
         with opened_parent(home, path) as (parent, name):
             os.rename(self._temporary, name, dst_dir_fd=parent)
         self._unpacked += 1
-        # Of two names of one file rename(2) removes none.
+        # rename(2) between two names of one file removes neither.
         with suppress(FileNotFoundError):
             os.unlink(self._temporary)
 
@@ -173,7 +171,7 @@ class Unpacker:
             beneath.check_own_regular(os.fstat(name), path, self._context.uid)
             staging = os.open(self._context.staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                # With a directory's descriptor it is linkat(2), which can follow the link in /proc.
+                # dst_dir_fd makes os.link call linkat(2), which can follow the link in /proc.
                 target = os.path.basename(self._temporary)
                 os.link(f"/proc/self/fd/{name}", target, dst_dir_fd=staging, follow_symlinks=True)
             finally:
@@ -187,7 +185,7 @@ class Unpacker:
 
 
 def _link_target(path: bytes, linkname: str) -> bytes:
-    """A symbolic link's target. Raises InvalidRequest for one that no link can have."""
+    """Return a symbolic link's target. Raises InvalidRequest for a target that no link can have."""
     target = linkname.encode("utf-8", "surrogateescape")
     if not target or b"\0" in target:
         raise InvalidRequest.field("body", f"member {shown(path)}: its link leads nowhere")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells when a file in a directory was written to: inotify(7), the only user of it.
+"""Watches directories for writes by inotify(7), the only user of inotify.
 
-One inotify instance for all, one watch for each directory somebody looks at. Where the kernel gives
-none (its bounds are the host's: fs.inotify.max_user_instances and max_user_watches), the directory
+One inotify instance for all, one watch for each directory with a reader. Where the kernel gives
+none (the bounds are the host's: fs.inotify.max_user_instances and max_user_watches), the directory
 counts as changed five times a second.
 """
 
@@ -27,14 +27,14 @@ _IN_ONLYDIR = 0x1000000
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
 _POLL_SECONDS = 0.2
-# Written beside each piece of output, whose own notice follows.
+# Written beside each piece of output; the spool's own event follows.
 _UNHEEDED = os.fsencode(SUFFIX)
 
 Ring = Callable[[], None]
 
 
 class _Watched:
-    """One directory and those who want to know."""
+    """A watched directory and the callbacks of readers."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class _Watched:
 
 
 class DirectoryWatches:
-    """All watches of one event loop."""
+    """All watches of an event loop."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -61,8 +61,10 @@ class DirectoryWatches:
 
     @contextmanager
     def watching(self, path: str, ring: Ring) -> Iterator[None]:
-        """Call `ring` after each write to a file in the directory `path` but those with times, at
-        most once for several in a row; also where nothing changed."""
+        """Call `ring` after writes to files in the directory `path`, once for several in a row.
+
+        Writes to times files do not count. A call may also come without a change.
+        """
         watched = self._by_path.get(path)
         if watched is None:
             watched = self._by_path[path] = _Watched(path)
@@ -101,7 +103,7 @@ class DirectoryWatches:
     def _end(self, watched: _Watched) -> None:
         if watched.timer is not None:
             watched.timer.cancel()
-        # Of a directory that is gone the kernel has ended the watch by itself.
+        # The kernel has ended the watch of a removed directory (IN_IGNORED).
         if self._by_descriptor.pop(watched.descriptor, None) is not None:
             libc.inotify_rm_watch(self._fd, watched.descriptor)
 

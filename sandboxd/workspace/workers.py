@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads that work on a sandbox's files as the sandbox's own uid.
 
-Root would pass the sandbox's quota (CAP_SYS_RESOURCE) and could be led to others' files. So each
-thread keeps nothing but the right to become a sandbox's uid and to overlook permission bits: what
-it makes belongs to the sandbox from the start, and counts. Without root all have the same uid.
+Root would pass the sandbox's quota (CAP_SYS_RESOURCE) and could be led to foreign files. So each
+thread keeps only the rights to become a sandbox's uid and to overlook permission bits: a new file
+belongs to the sandbox from the start, and counts. Without root all threads have the daemon's uid.
 
-A thread cannot be taken back from what it does. So each piece of work is short, what is long is
-done in slices, and threads are given in turn (turns.py): a hostile tree holds up its owner alone.
+A thread cannot be interrupted. So each piece of work is short, long work is done in slices, and
+threads are given in turn (core/turns.py): a hostile tree holds up its owner alone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from sandboxd.core.turns import Turn, Turns
 from sandboxd.osutil import linux
 from sandboxd.osutil.privileges import Privileges
 
-# Disks answer several requests at once. All threads share the interpreter with the loop: with eight
-# of them, of which one sandbox may have four, others' requests take thrice as long as with four.
+# Disks answer several requests at once. All threads share the interpreter with the event loop: with
+# eight threads, four of them at most for one sandbox, requests of the remaining sandboxes take
+# thrice as long as with four.
 _THREADS = 4
-# Of one slice, in seconds; it ends with the step that is under way.
+# Seconds of a slice, which ends after the step under way.
 _SLICE = 0.05
 _CAPABILITIES = (linux.CAP_DAC_OVERRIDE, linux.CAP_SETGID, linux.CAP_SETUID)
 
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """A bounded pool of such threads."""
+    """A bounded pool of threads that act as sandboxes' uids."""
 
     def __init__(self, name: str, privileges: Privileges, threads: int = _THREADS) -> None:
         # Whether its threads act as others.
@@ -45,22 +46,26 @@ class Workers:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def close(self) -> None:
-        """End the threads; what waits is dropped, what runs is waited for."""
+        """End the threads: drop waiting work, wait for running work."""
         self._pool.shutdown(cancel_futures=True)
 
     async def run(
         self, turn: Turn, uid: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call `work` as `uid` in a thread, once it is its turn. One that is cancelled has ended
-        all the same, or has never begun."""
+        """Call `work` as `uid` in a thread, in turn.
+
+        After a cancellation `work` has ended or never begins.
+        """
         call = partial(self._as, uid, partial(work, *args, **kwargs))
         async with self._turns.one(turn):
             future = asyncio.get_running_loop().run_in_executor(self._pool, call)
             return await finished(future)
 
     async def run_steps(self, turn: Turn, uid: int, steps: Generator[None, None, T]) -> T:
-        """The same for work that may be long: it gives way wherever it yields, and ends there where
-        this is cancelled."""
+        """Run long work as `run` does, step by step: turns of further callers come between slices.
+
+        A cancellation closes the generator at the step reached.
+        """
         try:
             while True:
                 has_ended, result = await self.run(turn, uid, _slice, steps)
@@ -82,7 +87,7 @@ class Workers:
 
 
 def _slice(steps: Generator[None, None, T]) -> tuple[bool, T | None]:
-    """Some of the steps; whether these were the last, and what came of them."""
+    """Run steps for a slice; return whether the work has ended, and the result."""
     end = time.monotonic() + _SLICE
     try:
         next(steps)
@@ -94,9 +99,9 @@ def _slice(steps: Generator[None, None, T]) -> tuple[bool, T | None]:
 
 
 async def finished(future: asyncio.Future[T], stop: Event | None = None) -> T:
-    """The result of work in a thread, which cannot be cancelled: who is, waits for its end.
+    """Return the result of work in a thread; a cancelled caller waits for the work's end.
 
-    stop: set then, for work that looks at it.
+    stop: set on cancellation, for work that looks at the event.
     """
     try:
         return await asyncio.shield(future)
@@ -105,6 +110,6 @@ async def finished(future: asyncio.Future[T], stop: Event | None = None) -> T:
             stop.set()
         await asyncio.wait([future])
         if not future.cancelled():
-            # Nobody else will ask for it.
+            # Retrieved here, since asyncio logs an exception that no caller retrieves.
             future.exception()
         raise
