@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the host's paths a sandbox may be given, and where it may see them. Pure.
+"""Checks host paths that a sandbox may be given, and the paths inside. Pure.
 
-A source is one of those an admin has listed, exactly: below a listed directory somebody else may
-have put a symbolic link.
+A source must equal an entry of the admin's list: below a listed directory a stranger may have put a
+symbolic link.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sandboxd.errors import AccessDenied, ConfigError, InvalidRequest
 
 MAX_BINDS = 16
 _WRITABLE_SUFFIX = ":rw"
-# What a sandbox's root is made of: nothing may cover it, or be made inside of it.
+# Top directories of a sandbox's root, which no bind may cover or enter.
 _TAKEN = frozenset(
     ("bin", "boot", "dev", "etc", "home", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var")
 )
@@ -24,14 +24,14 @@ _TAKEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BindPolicy:
-    """The admin's list, and the top directories a root has besides the usual ones."""
+    """The admin's list of sources (path -> writable), and extra top directories of a root."""
 
     allowed: Mapping[str, bool]
     taken: Collection[str] = ()
 
     @classmethod
     def of_settings(cls, entries: Collection[str], system_paths: Collection[str]) -> BindPolicy:
-        """entries: `/path` (read-only) or `/path:rw`. Raises ConfigError."""
+        """Parse entries `/path` (read-only) or `/path:rw`. Raises ConfigError."""
         allowed = {}
         for entry in entries:
             path = entry.removesuffix(_WRITABLE_SUFFIX)
@@ -45,7 +45,7 @@ class BindPolicy:
         return cls(allowed, tuple(path.split("/")[1] for path in system_paths))
 
     def check(self, binds: Collection[Bind]) -> None:
-        """Raise AccessDenied or InvalidRequest for the first one that may not be."""
+        """Raise AccessDenied or InvalidRequest for the first forbidden bind."""
         targets: list[str] = []
         for number, bind in enumerate(binds):
             where = f"binds.{number}"
@@ -75,7 +75,10 @@ class BindPolicy:
 
 
 def _check_apart(allowed: Mapping[str, bool]) -> None:
-    """Below what sandboxes may write, one of them could put a symbolic link in a source's place."""
+    """Raise ConfigError for a source below a writable source.
+
+    A sandbox could put a symbolic link in place of the lower source.
+    """
     for path in allowed:
         for upper, writable in allowed.items():
             if writable and path.startswith(f"{upper}/"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in a sandbox's home: entries, and the paths that name them. Paths are bytes."""
+"""Files of a sandbox's home: entries, and paths as bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sandboxd.errors import InvalidRequest, SandboxdError
 # limits.h: NAME_MAX, and PATH_MAX less the NUL.
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4095
-# Of all paths and targets of links in one listing.
+# Sum of all paths and link targets in a listing.
 MAX_LISTED_BYTES = 4 << 20
-# No path is looked up or walked to in less than a step for each of its names.
+# Bounds the work: a lookup or walk takes at least a step per name.
 MAX_DEPTH = 256
 
 
 class EntryKind(enum.StrEnum):
-    """What an entry is."""
+    """The kind of an entry."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -32,7 +32,7 @@ class EntryKind(enum.StrEnum):
 
     @classmethod
     def of_mode(cls, mode: int) -> EntryKind:
-        """From st_mode."""
+        """Return the kind from st_mode."""
         kinds = {
             stat.S_IFREG: cls.FILE,
             stat.S_IFDIR: cls.DIRECTORY,
@@ -45,8 +45,11 @@ class EntryKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. path: relative to the home, b"" for the home itself, or absolute where that was
-    asked for. target: a symlink's."""
+    """A file's metadata.
+
+    path: relative to the home (b"" is the home), or absolute if asked for so. target: a symbolic
+    link's target.
+    """
 
     path: bytes
     kind: EntryKind
@@ -57,7 +60,7 @@ class Entry:
 
     @classmethod
     def of(cls, path: bytes, found: os.stat_result, target: bytes | None = None) -> Entry:
-        """From a stat result."""
+        """Return the entry of a stat result."""
         return cls(
             path=path,
             kind=EntryKind.of_mode(found.st_mode),
@@ -70,23 +73,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Entries below a directory by path; truncated: there are more than were asked for, or than
-    MAX_LISTED_BYTES hold."""
+    """Entries below a directory, by path.
+
+    truncated: more entries exist than asked for or than MAX_LISTED_BYTES hold.
+    """
 
     entries: list[Entry]
     truncated: bool
 
     @property
     def size_bytes(self) -> int:
-        """Of its paths and targets."""
+        """Sum of the bytes of paths and targets."""
         return sum(len(entry.path) + len(entry.target or b"") for entry in self.entries)
 
 
 def clean_path(path: bytes, field: str) -> bytes:
-    """A path without empty and `.` components: relative to the home, b"" = the home itself, or
-    absolute, as a program in the sandbox has it.
+    """Return a path without empty and `.` components.
 
-    Raises InvalidRequest for `..`, NUL and what is longer than the kernel takes.
+    The result is relative to the home (b"" is the home), or absolute as programs inside see the
+    path. Raises InvalidRequest for `..`, NUL and lengths above the kernel's bounds.
     """
     if b"\0" in path:
         raise InvalidRequest.field(field, "must not have a NUL byte")
@@ -104,30 +109,33 @@ def clean_path(path: bytes, field: str) -> bytes:
 
 
 def join(directory: bytes, name: bytes) -> bytes:
-    """The path of what is below a directory; b"" = the home."""
+    """Return the path of a name below a directory; b"" is the home."""
     return directory + b"/" + name if directory else name
 
 
 def shown(path: bytes) -> str:
-    """A path for people."""
+    """Return a path as text for people, at most 256 characters."""
     return repr(path.decode("utf-8", "backslashreplace"))[:256]
 
 
 def _time(seconds: float) -> datetime:
-    """utimensat(2) takes times that datetime does not."""
+    """Return the UTC time, or the epoch.
+
+    utimensat(2) accepts times outside datetime's range.
+    """
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
 
 
-# Of one run.
+# Files written and files read per run.
 MAX_BATCH_FILES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file to be written; mode None = the default."""
+    """A file to write. mode: None = the default."""
 
     path: bytes
     data: bytes
@@ -136,7 +144,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file as it was after a run, or the error that reading it was."""
+    """A file read after a run, or the error of the read."""
 
     path: bytes
     data: bytes = b""

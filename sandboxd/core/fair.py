@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one caller may have of something that callers share, and of which there is a bounded sum.
+"""Fair shares of a bounded sum among callers.
 
-Half of each sum is kept for callers that have little of it. Of the other half a caller has at most
-half of what the others leave: many greedy callers still leave something for the next one, and who
-has little is not refused for what they hold. Root's own sum is as large, and apart: others do not
-keep root out, nor does root keep out others. Nothing is taken back from who has it.
+Half of a sum is reserved for callers with little. Of the second half a caller gets at most half of
+the part left by all further callers: many greedy callers still leave room for the next caller, and
+a caller with little is never refused because of greedy callers. Root has a separate sum of the same
+size, so that root and the rest cannot exclude each other. No share is taken back.
 """
 
 from __future__ import annotations
@@ -21,27 +21,33 @@ _ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class FairSum:
-    """total: what callers may have together. little: what each of them may have whatever greedy
-    ones do, where at most total / 2 / little callers have so much. most: of one caller."""
+    """A bounded sum.
+
+    total: all callers together. little: guaranteed to each caller, for at most total / 2 / little
+    callers. most: upper bound per caller.
+    """
 
     total: int
     little: int
     most: int
 
     def share(self, others: int) -> int:
-        """The most that a caller may have while others have so much."""
+        """Return the most that a caller may have while all further callers have `others`."""
         greedy = min(self.most, (self.total // 2 - others) // 2)
         return max(0, greedy, min(self.little, self.total - others))
 
 
 class Holdings:
-    """How much of a sum each caller has, and of each part of the sum (an execution, a sandbox)."""
+    """The use of a sum per caller and per part of a caller (an execution, a sandbox)."""
 
     def __init__(
         self, of: FairSum, quota: str, *, verb: str, hint: str, most_of_part: int | None = None
     ) -> None:
-        """quota: what is counted. verb: what a caller cannot do who is refused more. hint: how that
-        caller gets room. most_of_part: of one caller, root as well."""
+        """Set the texts of a refusal.
+
+        quota: the counted objects. verb: the refused action. hint: how the caller gets room.
+        most_of_part: upper bound per part, for root too.
+        """
         self._sum = of
         self._quota = quota
         self._verb = verb
@@ -52,17 +58,17 @@ class Holdings:
         self._of_callers = 0
 
     def share(self, uid: int) -> int:
-        """The most that a caller may have now."""
+        """Return the most that a caller may have now."""
         if uid == _ROOT:
             return self._sum.total
         return self._sum.share(self._of_callers - self._held[uid])
 
     def held(self, uid: int) -> int:
-        """How much a caller has."""
+        """Return the present use of a caller."""
         return self._held[uid]
 
     def take(self, uid: int, size: int = 1) -> None:
-        """Have so much more. Raises QuotaExceeded."""
+        """Add `size` to a caller's use. Raises QuotaExceeded."""
         used = self._held[uid]
         if used + size > self.share(uid):
             most = self._sum.total if uid == _ROOT else self._sum.most
@@ -71,12 +77,12 @@ class Holdings:
         self._count(uid, size)
 
     def give_back(self, uid: int, size: int = 1) -> None:
-        """Have so much less."""
+        """Subtract `size` from a caller's use."""
         self._count(uid, -size)
 
     @contextmanager
     def one(self, uid: int, part: str) -> Iterator[None]:
-        """Have one more of a part meanwhile. Raises QuotaExceeded."""
+        """Hold one unit of a part while entered. Raises QuotaExceeded."""
         key = uid, part
         used, most = self._parts[key], self._most_of_part
         if used >= most:
@@ -93,7 +99,7 @@ class Holdings:
                 del self._parts[key]
 
     def _refusal(self, uid: int, what: str, used: int, asked: int, maximum: int) -> QuotaExceeded:
-        # What others have is not told: not even by the share.
+        # The text hides the use of further callers, so the share is not shown.
         return QuotaExceeded(
             f"cannot {self._verb}: uid {uid} has {used} {what}",
             hint=self._hint,

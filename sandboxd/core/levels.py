@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which isolation levels and networks this host offers and its admin allows, and which one a
-request gets. Pure."""
+"""Isolation levels and networks: the host's offers, the admin's bounds, a request's choice.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sandboxd.core.remedies import Need, Place, remedy
 from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported, SandboxdError
 
 AUTO = "auto"
-# Where a sandbox with a root of its own has its home.
+# The home's path inside a sandbox with a root.
 HOME_INSIDE = "/home/sandbox"
-# What is one directory of the sandbox's own, where the host allows it to have its own mounts.
+# Both paths show one private directory, where private mounts are possible.
 TMP_INSIDE = ("/tmp", "/var/tmp")  # noqa: S108
 _NONE = "commands run as the daemon's own uid and see its files: no_new_privs alone"
 _BASIC = "own uid, pid namespace, /tmp and /dev/shm, no capabilities; the host's files read-only"
@@ -29,7 +29,7 @@ _NETWORKS = {
 
 @dataclass(frozen=True, slots=True)
 class MissingFeature:
-    """One thing that is missing, and how to get it."""
+    """A feature that this host misses, and the remedy."""
 
     what: str
     remedy: str
@@ -37,9 +37,9 @@ class MissingFeature:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A level or a network on this host: available where it lacks nothing and is allowed.
+    """A level or a network on this host.
 
-    barred_by: the admin's setting that keeps requests from it.
+    missing: features the host lacks. barred_by: the admin's setting that forbids the choice.
     """
 
     detail: str
@@ -48,26 +48,26 @@ class Offer:
 
     @property
     def available(self) -> bool:
-        """Whether it can be had."""
+        """Whether requests can get the level or network."""
         return not self.missing and self.barred_by is None
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the admin lets requests have: levels from `minimum` on, and networks."""
+    """The admin's bounds for requests: levels from `minimum` up, and networks."""
 
     minimum: Isolation = Isolation.NONE
     networks: tuple[Network, ...] = tuple(Network)
 
     def bars_level(self, level: Isolation) -> str | None:
-        """The setting that keeps requests from a level; None: they may have it."""
+        """Return the setting that forbids a level; None if allowed."""
         levels = list(Isolation)
         if levels.index(level) >= levels.index(self.minimum):
             return None
         return f"SANDBOX_ISOLATION_MINIMUM={self.minimum}"
 
     def bars_network(self, network: Network) -> str | None:
-        """The setting that keeps requests from a network; None: they may have it."""
+        """Return the setting that forbids a network; None if allowed."""
         if network in self.networks:
             return None
         return f"SANDBOX_NETWORKS={','.join(self.networks)}"
@@ -78,7 +78,7 @@ _ALL_ALLOWED = Allowed()
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the host was found to do, by doing it: empty where it does."""
+    """The results of trying the host's features; an empty tuple means available."""
 
     is_root: bool
     kernel_limits: bool
@@ -91,9 +91,9 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """All levels and networks, and what a request that names none gets.
+    """All levels and networks, and the defaults of a request.
 
-    levels: `none` is among them only where commands can have no uid of their own.
+    levels: `none` is present only where commands cannot have a separate uid.
     """
 
     levels: Mapping[Isolation, Offer]
@@ -102,8 +102,10 @@ class Offers:
     default_network: Network
 
     def choose(self, level: str | None, network: str | None) -> tuple[Isolation, Network]:
-        """What a request gets; None = the default. Raises IsolationUnsupported and AccessDenied,
-        never gives less."""
+        """Return a request's level and network; None = the default.
+
+        Never gives less than asked for. Raises IsolationUnsupported and AccessDenied.
+        """
         if level is None:
             chosen = self.default_level
         elif level == AUTO:
@@ -126,7 +128,7 @@ class Offers:
         return chosen, wanted
 
     def check_own_root(self, level: Isolation, field: str) -> None:
-        """Raise IsolationUnsupported where `field` asks for a root that the level has not."""
+        """Raise IsolationUnsupported if `field` needs a root and the level has none."""
         if level in (Isolation.NONE, Isolation.BASIC):
             missing = [feature.what for feature in self.levels[Isolation.STANDARD].missing]
             raise IsolationUnsupported(
@@ -138,10 +140,10 @@ class Offers:
 
 
 def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Offers:
-    """What this host offers. setting: SANDBOX_ISOLATION.
+    """Return the offers of this host. setting: SANDBOX_ISOLATION.
 
-    Raises ConfigError when the setting names a level that cannot be had or is below what is
-    allowed, and when nothing that is allowed can be had.
+    Raises ConfigError for an unavailable or forbidden level in the setting, and when no allowed
+    level or network is available.
     """
     own_uids = MissingFeature(
         "root: a uid of its own for each sandbox", remedy(Need.ROOT, found.place)
@@ -186,7 +188,7 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
 
 
 def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
-    """Strict is for those who ask for it, or where nothing less is allowed."""
+    """Return the best default level; strict only where the lower levels are forbidden."""
     if levels[Isolation.STANDARD].barred_by is not None:
         return Isolation.STRICT
     if levels[Isolation.STANDARD].available or levels[Isolation.BASIC].barred_by is not None:
@@ -198,7 +200,10 @@ def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
 
 
 def _offered(levels: Mapping[Isolation, Offer], level: Isolation) -> Offer:
-    """Commands of a daemon of root's always have a uid of their own."""
+    """Return a level's offer.
+
+    Level none is absent for a daemon run by root: each sandbox then has a separate uid.
+    """
     needless = MissingFeature("a daemon without root", "ask for isolation basic")
     return levels[level] if level in levels else Offer(_NONE, (needless,))
 

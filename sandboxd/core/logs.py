@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that go with a log line: who asked, and what it is about; and what may be in its text.
+"""Fields and safe text for log lines: the asking caller and the subject.
 
-sandboxd/journal.py makes fields of them that `journalctl SANDBOX_ID=...` finds.
+sandboxd/journal.py turns the fields into journal fields for `journalctl SANDBOX_ID=...`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIELDS = "journal_fields"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request that what is done now belongs to."""
+    """The request to which the present work belongs."""
 
     request_id: str
     uid: int
@@ -26,24 +26,26 @@ class Asked:
         return f"asked by uid {self.uid}, pid {self.pid}, request {self.request_id}"
 
 
-# Background work keeps that of the request that began it.
+# Background work keeps the value of the request that started the work.
 ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
 def asking() -> str:
-    """Who asked, as the end of a line; empty where nobody did."""
+    """Return the asking caller for the end of a line; empty without a request."""
     asked = ASKED.get()
     return "" if asked is None else f", {asked}"
 
 
 def one_line(text: str) -> str:
-    """What a stranger wrote, as a part of one line: no character of it ends the line or moves the
-    cursor of a terminal."""
+    """Return untrusted text as part of a line, with control characters escaped.
+
+    No character ends the line or moves a terminal's cursor.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def about(**fields: Any) -> dict[str, dict[str, Any]]:
-    """`extra` for a logging call; None is left out, a list gives a field of each entry."""
+    """Return `extra` for a logging call; None is left out, a list becomes a field per entry."""
     return {FIELDS: {name: value for name, value in fields.items() if value is not None}}

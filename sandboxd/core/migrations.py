@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How records of older versions become today's. Pure; one step for each version, never changed
-once it was released."""
+"""Migrates records of older versions to the present version. Pure.
+
+One step per version; a released step never changes.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ STAMPS = ("expires_monotonic", "used_monotonic", "released_monotonic", "finished
 
 
 def _stamp(record: Record) -> Record:
-    """1 -> 2: when it was written. Version 1 did not say, and kept no time of use and of end: they
-    are taken to be now, and the deadline to be of this boot."""
+    """Migrate 1 -> 2: add the time of the save.
+
+    Version 1 has neither that time nor times of use and end: use and end count as now, and the
+    deadline as of this boot.
+    """
     return {**record, "saved": None}
 
 
@@ -25,9 +30,9 @@ _STEPS: dict[int, Callable[[Record], Record]] = {1: _stamp}
 
 
 def migrate(record: Record) -> Record:
-    """A record of today's version.
+    """Return a record in the present version.
 
-    Raises ConfigError for one that a newer sandboxd wrote, ValueError where it has no version.
+    Raises ConfigError for a record of a newer sandboxd, ValueError without a valid version.
     """
     version = record["version"]
     if not isinstance(version, int) or version < 1:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw facts of an execution's end -> verdict and usage. Pure: this is where an OOM is judged.
+"""Derives verdict and usage from the raw facts of an execution's end. Pure.
 
-OOM by counters, or by what a supervisor wrote before it killed; never by a bare SIGKILL.
-`oom_kill` of the scope says that the kernel's OOM killer took something in it. Whose limit: the
-scope's own `oom` counts when its own limit was hit; else the slice or the aggregate whose
-memory.events.local `oom` rose meanwhile; else the host's memory ran out (kernel: cgroup-v2.rst,
-memory.events).
+An OOM kill is judged by counters, or by a supervisor's report written before the kill; never by a
+bare SIGKILL. `oom_kill` of the scope says that the kernel's OOM killer killed a process of the
+scope. The limit hit is the scope's own if the scope's `oom` counts; else of the slice or the
+aggregate whose memory.events.local `oom` rose meanwhile; else the host ran out of memory (kernel:
+cgroup-v2.rst, memory.events).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Counters = Mapping[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the shim saw. `counters` is None where no cgroup of the execution's own exists.
+    """The shim's record of an end.
 
-    verdict, supervised: what a supervisor wrote instead, None where it wrote nothing. pids_at_end:
-    how many processes there were at once when they were killed, at least.
+    counters: None without a cgroup of the execution. verdict, supervised: a supervisor's report;
+    None without a report. pids_at_end: lower bound of the processes alive at the kill.
     """
 
     reason: str
@@ -64,9 +64,10 @@ def decide(
     cpu_limit_seconds: float | None,
     pids_limit: int | None = None,
 ) -> Outcome:
-    """The one verdict. own_limits: names of the limits the execution itself had asked for.
+    """Return the verdict.
 
-    pids_limit: what RLIMIT_NPROC held, None where nothing did.
+    own_limits: names of the limits that the execution asked for. pids_limit: the RLIMIT_NPROC in
+    force; None without.
     """
     exit_code, signal_number = _exit(facts.wait_status)
 
@@ -85,7 +86,7 @@ def decide(
         return outcome(ExecutionStatus.OOM_KILLED, ErrorCode.MEMORY, owner)
     match facts.reason:
         case "timeout" if _passed_cpu_limit(facts, cpu_limit_seconds):
-            # As much was used before the time was over, and the next look would have told.
+            # The CPU limit was passed before the timeout; the next sample would have shown so.
             status = ExecutionStatus.CPU_TIME_EXCEEDED
             return outcome(status, ErrorCode.CPU_TIME, whose("cpu_seconds"))
         case "timeout":
@@ -119,24 +120,24 @@ def decide(
 
 
 def lost() -> Outcome:
-    """The verdict when the shim died without a record: nobody saw the end."""
+    """Return the verdict for a shim that died without a record."""
     return Outcome(ExecutionStatus.LOST, ErrorCode.LOST)
 
 
 def killed(code: ErrorCode) -> Outcome:
-    """The verdict when the shim did not obey an order to kill and the daemon ended both."""
+    """Return the verdict when the shim disobeyed a kill and the daemon killed shim and command."""
     return Outcome(ExecutionStatus.KILLED, code)
 
 
 def timed_out(own_limits: Collection[str]) -> Outcome:
-    """The verdict when the shim did not end an execution in time and the daemon did."""
+    """Return the verdict when the shim missed the timeout and the daemon ended the execution."""
     own = "timeout_seconds" in own_limits
     owner = LimitOwner.EXECUTION if own else LimitOwner.SANDBOX
     return Outcome(ExecutionStatus.TIMED_OUT, ErrorCode.TIMEOUT, owner)
 
 
 def usage(facts: Facts) -> Usage:
-    """What was used, None for what nobody measured."""
+    """Return the usage; None for unmeasured values."""
     counters = facts.counters
     if counters is None:
         return _supervised_usage(facts)
@@ -147,7 +148,7 @@ def usage(facts: Facts) -> Usage:
         cpu_system_seconds=_seconds(counters.get("cpu_system_usec")),
         cpu_throttled_seconds=_seconds(counters.get("cpu_throttled_usec")),
         memory_peak_bytes=counters.get("memory_peak"),
-        # The shim is one of the scope's processes, not one of the program's.
+        # The shim is a process of the scope, but not of the program.
         pids_peak=_less_one(counters.get("pids_peak")),
         io_read_bytes=counters.get("io_read"),
         io_written_bytes=counters.get("io_written"),
@@ -157,7 +158,10 @@ def usage(facts: Facts) -> Usage:
 
 
 def with_ended(used: SandboxUsage, ended: Iterable[Usage], *, are_all: bool) -> SandboxUsage:
-    """A sandbox's usage with that of its ended executions; are_all: else the sums are unknown."""
+    """Return a sandbox's usage plus the usage of ended executions.
+
+    are_all: whether `ended` is complete; else the sums are None.
+    """
     records = list(ended)
 
     def total(running: float | None, name: str) -> Any:
@@ -182,9 +186,12 @@ def with_ended(used: SandboxUsage, ended: Iterable[Usage], *, are_all: bool) -> 
 
 
 def _supervised_usage(facts: Facts) -> Usage:
-    """The shim's own counts, exact for whom it waited for, and what a supervisor saw beside."""
+    """Return the usage from the shim's counts and a supervisor's samples.
+
+    The shim's counts are exact for awaited processes.
+    """
     seen = facts.supervised or {}
-    # Of a process that lived between two looks; without looks it would stand for the sum.
+    # Peak of a process between two samples; without samples the value would stand for the sum.
     largest = None if facts.supervised is None else facts.largest_process_bytes
     waited = facts.cpu_user_seconds + facts.cpu_system_seconds
     return Usage(
@@ -234,7 +241,10 @@ def _oom_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
 
 
 def _verdict_owner(facts: Facts, reason: str, signal_number: int | None) -> LimitOwner | None:
-    """Whose limit the supervisor killed for. One that ended by itself just then was not killed."""
+    """Return the owner of the limit for which the supervisor killed.
+
+    None for an execution that ended before the kill.
+    """
     verdict = facts.verdict
     if verdict is None or verdict["reason"] != reason or signal_number != signal.SIGKILL:
         return None
@@ -246,8 +256,8 @@ def _pids_owner(
 ) -> LimitOwner | None:
     counters = facts.counters
     if counters is None:
-        # No counter tells of a fork that RLIMIT_NPROC refused. That all which may be were there is
-        # sure; a main process that is alone has forked nobody.
+        # No counter shows forks refused by RLIMIT_NPROC. The only evidence is the full number of
+        # processes; a single process has forked no child.
         at_end = facts.pids_at_end or 0
         if pids_limit is None or at_end < max(2, pids_limit):
             return None
@@ -255,7 +265,7 @@ def _pids_owner(
     if counters.get("pids_max"):
         own = "pids" in own_limits
         if counters.get("sandbox_pids_max") is None:
-            # Before Linux 6.11 `max` counts where the fork was, not where the limit is.
+            # Before Linux 6.11 `max` counts in the forking cgroup instead of the limiting cgroup.
             own = own and counters.get("pids_peak") == counters.get("pids_limit")
         return LimitOwner.EXECUTION if own else LimitOwner.SANDBOX
     return LimitOwner.SANDBOX if _rose(facts, "sandbox_pids_max") > 0 else None
@@ -271,7 +281,10 @@ def _passed_cpu_limit(facts: Facts, limit: float | None) -> bool:
 
 
 def _passed_rlimit_cpu(facts: Facts, number: int | None, limit: float | None) -> bool:
-    """RLIMIT_CPU sends SIGXCPU at the soft limit and SIGKILL at the hard one (getrlimit(2))."""
+    """Return whether RLIMIT_CPU ended the command.
+
+    RLIMIT_CPU sends SIGXCPU at the soft limit and SIGKILL at the hard limit (getrlimit(2)).
+    """
     if limit is None or facts.counters is not None:
         return False
     used = facts.cpu_user_seconds + facts.cpu_system_seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Human quantities at the edges: bytes (base 1024), durations, cores. Inside: plain numbers."""
+"""Parses and formats sizes (base 1024), durations and cores. Values inside are plain numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import re
 
 _BYTE_SUFFIXES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-# Patterns are compiled on their first use, which most of sandboxctl's commands never come to.
+# Patterns compile on first use, which most of sandboxctl's commands never reach.
 _BYTES = r"(?ai)(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?"
 # systemd.time(7), the units that make sense for a limit.
 _SECONDS = {
@@ -29,9 +29,9 @@ MAX_CPUS = 8192.0
 
 
 def parse_bytes(value: int | str) -> int:
-    """Bytes from an integer or a string such as "512M" (base 1024).
+    """Return bytes from an integer or a string such as "512M" (base 1024): 1..2**62.
 
-    Returns 1..2**62. Raises ValueError with the reason for anything else.
+    Raises ValueError with the reason.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -49,9 +49,9 @@ def parse_bytes(value: int | str) -> int:
 
 
 def parse_seconds(value: float | str) -> float:
-    """Seconds from a number or a systemd-style string such as "90s" or "1h 30min".
+    """Return seconds from a number or a systemd-style string such as "90s" or "1h 30min".
 
-    Returns a finite number above 0 and at most ten years. Raises ValueError otherwise.
+    The result is finite, above 0 and at most ten years. Raises ValueError.
     """
     if isinstance(value, str):
         value = _sum_of_parts(value.strip())
@@ -59,7 +59,10 @@ def parse_seconds(value: float | str) -> float:
 
 
 def parse_cpus(value: float | str) -> float:
-    """Cores from a number or a percent string such as "150%"; returns 0.01..8192."""
+    """Return cores from a number or a percent string such as "150%": 0.01..8192.
+
+    Raises ValueError.
+    """
     if isinstance(value, str):
         text = value.strip()
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text, re.ASCII)
@@ -73,7 +76,10 @@ def parse_cpus(value: float | str) -> float:
 
 
 def _sum_of_parts(text: str) -> float:
-    """Part by part: one pattern for the whole takes exponential time to refuse "111...1!"."""
+    """Sum the parts of a duration.
+
+    Matches part by part: a single pattern takes exponential time to refuse "111...1!".
+    """
     pattern = re.compile(_DURATION_PART)
     position, total = 0, 0.0
     while position < len(text) or not text:
@@ -89,7 +95,7 @@ def _sum_of_parts(text: str) -> float:
 
 
 def _positive(value: float, maximum: float, unit: str) -> float:
-    # Compared before it is made a float: an int may be too large to become one.
+    # Compared before the conversion: an int may be too large for a float.
     if value != value or value in (math.inf, -math.inf) or value <= 0:
         raise ValueError("must be a finite number above 0")
     if value > maximum:
@@ -98,7 +104,7 @@ def _positive(value: float, maximum: float, unit: str) -> float:
 
 
 def format_bytes(value: int) -> str:
-    """Bytes for people: "256 MiB", "1.5 GiB", "17 B"."""
+    """Return bytes for people: "256 MiB", "1.5 GiB", "17 B"."""
     amount = float(value)
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about something that is missing, by where the daemon runs. Pure.
+"""Remedies for missing features, by the place of the daemon. Pure.
 
-What helps no one there is not said: a container has no systemd to boot with.
+Only remedies that work in the place: a container has no systemd to boot with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 
 
 class Place(enum.StrEnum):
-    """Where the daemon runs."""
+    """The daemon's environment."""
 
     HOST = "host"
     PODMAN = "podman"
@@ -20,7 +20,7 @@ class Place(enum.StrEnum):
 
 
 class Need(enum.StrEnum):
-    """What is missing."""
+    """A missing prerequisite."""
 
     ROOT = "root"
     MOUNTS = "mounts"
@@ -57,5 +57,5 @@ _REMEDIES = {
 
 
 def remedy(need: Need, place: Place) -> str:
-    """What to do."""
+    """Return the remedy for a need in a place."""
     return _REMEDIES[need][place]

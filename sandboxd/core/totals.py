@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was used, how executions ended and what was refused, summed up over owners and time."""
+"""Sums of usage, ends and refusals over owners and time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-# In one interval; what more owners did is kept without saying whose it was.
+# Owners per interval; further owners are summed up as OTHERS.
 MAX_OWNERS = 64
-# The owner of that.
+# The key of the sum of further owners.
 OTHERS = -1
 GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 
 
 @dataclass(slots=True)
 class UsageTotals:
-    """Of one owner and interval, or of many; None = nothing of it is known.
+    """Sums of an owner and interval, or of many; None = unknown.
 
-    memory_bytes, executions: the most at once, as far as seen. The others: of the whole interval.
+    memory_bytes, executions: the highest simultaneous values seen. All further fields: sums over
+    the interval.
     """
 
     cpu_seconds: float | None = None
@@ -31,18 +32,21 @@ class UsageTotals:
     refused: Counter[str] = field(default_factory=Counter)
 
     def gain(self, name: str, value: float | None) -> None:
-        """Add to one of the sums."""
+        """Add a value to a sum."""
         if value is not None:
             setattr(self, name, (getattr(self, name) or 0) + max(0, value))
 
     def saw(self, executions: int, memory_bytes: int | None) -> None:
-        """What one look found."""
+        """Raise the highest values by a sample."""
         self.executions = max(self.executions, executions)
         if memory_bytes is not None:
             self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
 
     def add(self, other: UsageTotals, *, beside: bool) -> None:
-        """beside: of the same time, so that what is used at once adds up."""
+        """Add the totals of a different owner or time.
+
+        beside: for the same time, so that the simultaneous values add up.
+        """
         for name in GAINS:
             self.gain(name, getattr(other, name))
         self.ended += other.ended
@@ -57,25 +61,28 @@ class UsageTotals:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """`begun`: by the wall clock; by_owner: OTHERS are those for whom there was no room."""
+    """Totals by owner from `begun` (wall clock) on.
+
+    by_owner: OTHERS holds the owners above MAX_OWNERS.
+    """
 
     begun: datetime
     by_owner: dict[int, UsageTotals] = field(default_factory=dict)
 
     def owner(self, uid: int) -> UsageTotals:
-        """The sums to add to."""
+        """Return the totals of an owner to add to."""
         if uid not in self.by_owner and len(self.by_owner) >= MAX_OWNERS:
             uid = OTHERS
         return self.by_owner.setdefault(uid, UsageTotals())
 
 
-# Sandbox and execution -> what of it is in the sums, in the order of GAINS.
+# (sandbox id, execution id) -> usage counted so far, in the order of GAINS.
 Counted = Mapping[tuple[str, str], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class SavedHistory:
-    """Whole intervals, oldest first, and what was counted of each execution that then ran."""
+    """Closed intervals, oldest first, and the counted usage of the executions then running."""
 
     known_since: datetime
     intervals: Sequence[Interval]
@@ -84,7 +91,7 @@ class SavedHistory:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What a caller may see of a time: by_owner has OTHERS for admins alone."""
+    """The part of the history that a caller may see. by_owner: OTHERS for admins alone."""
 
     since: datetime
     until: datetime

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few slots that many want, given in turn: by owner, and of one owner by part.
+"""Distributes a few slots among many waiters in turn: by owner, then by part of the owner.
 
-Nobody can be kept waiting by how much another one asks for: an owner never has more than twice what
-is free, and a part of one (a sandbox) never more than that, so that something is free for whoever
-comes next; and what becomes free goes round. Work that holds a slot should be short.
+No demand of an owner delays the rest: an owner holds at most twice the free slots, and a part (a
+sandbox) at most the free slots, so that a slot stays free for the next comer; freed slots go round.
+Work in a slot should be short.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Turn(NamedTuple):
-    """Who asks. owner: a uid; part: a sandbox's id."""
+    """The asking party. owner: a uid. part: a sandbox's id."""
 
     owner: int
     part: str
@@ -36,21 +36,24 @@ class _Owner:
 
 
 class Turns:
-    """So many slots. For one event loop."""
+    """A fixed number of slots, for one event loop."""
 
     def __init__(self, slots: int) -> None:
         self._free = slots
-        # In the order of their turns: who has just had one is last.
+        # In the order of turns: the last served owner is last.
         self._owners: dict[int, _Owner] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody holds or wants a slot."""
+        """Whether no slot is held or awaited."""
         return not self._owners
 
     @asynccontextmanager
     async def one(self, turn: Turn) -> AsyncIterator[None]:
-        """Hold a slot, once it is one's turn; who is cancelled while it waits has held none."""
+        """Hold a slot while entered, after waiting for the turn.
+
+        A waiter cancelled before the turn has held no slot.
+        """
         owner = self._owners.setdefault(turn.owner, _Owner())
         part = owner.parts.setdefault(turn.part, _Part())
         granted = asyncio.get_running_loop().create_future()
@@ -77,7 +80,7 @@ class Turns:
                 return
             turn, owner, part = found
             granted = part.waiting.popleft()
-            # One whose task has been cancelled, but has not run since.
+            # The waiter's task was cancelled, but has not run since.
             if granted.cancelled():
                 continue
             granted.set_result(None)
@@ -96,7 +99,8 @@ class Turns:
                     yield Turn(uid, name), owner, part
 
     def _tidy(self, turn: Turn) -> None:
-        # Another's end may have come between the cancelling of one's task and its run.
+        # Between the cancelling and the run of a task, a further release may have removed the
+        # entry.
         owner = self._owners.get(turn.owner, _Owner())
         part = owner.parts.get(turn.part, _Part())
         if not part.held and not part.waiting:
