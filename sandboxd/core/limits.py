@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of limits: what each is, who may own one, what holds it, how it is asked for. Pure.
+"""The table of limits: unit, owner, enforcement and option of each. Pure.
 
-Request bodies, answers, bounds, defaults, systemd properties, the reading back of cgroup files,
-what a supervisor is told, and sandboxctl's options derive from the rows. Beside a row a new limit
-needs a field of `model.Limits` and `model.LimitChanges`, two settings (`daemon/config.py`,
-`packaging/sandboxd.toml`) and a line of docs/api.md: tests hold all of these to the table.
+Request bodies, answers, bounds, defaults, systemd properties, the reading back of cgroup files, a
+supervisor's orders, and sandboxctl's options derive from the rows. Beside a row a new limit needs a
+field of `model.Limits` and `model.LimitChanges`, two settings (`daemon/config.py`,
+`packaging/sandboxd.toml`) and a line of docs/api.md: tests hold all places to the table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Unit(enum.Enum):
 
 
 class Owners(enum.Enum):
-    """Whose limit it may be; an execution's own is at most its sandbox's."""
+    """The allowed owners of a limit.
+
+    An execution's own limit is at most the sandbox's.
+    """
 
     BOTH = "sandbox and execution"
     SANDBOX = "sandbox"
@@ -43,13 +46,13 @@ class Owners(enum.Enum):
 
 
 class Limit(NamedTuple):
-    """One row."""
+    """A row of the table of limits."""
 
     # A field of `model.Limits`, and the name in JSON.
     name: str
     unit: Unit
     owners: Owners
-    # Of sandboxctl.
+    # sandboxctl's option and the option's help.
     option: str
     text: str
     # The setting with the server's default, None = no limit; the most is in max_<name>.
@@ -63,7 +66,7 @@ class Limit(NamedTuple):
     noun: str = ""
     # Whether a supervisor can hold it.
     supervised: bool = False
-    # What bounds each process.
+    # The rlimit that bounds each process.
     rlimit: str | None = None
 
 
@@ -115,7 +118,7 @@ LIMITS: tuple[Limit, ...] = (
         rlimit="RLIMIT_NOFILE",
     ),
     Limit(
-        # As large as the disk, where nothing else was asked for.
+        # Follows disk_bytes unless asked for separately.
         "file_size_bytes", Unit.BYTES, Owners.EXECUTION, "--file-size", "size of a file",
         setting="disk_limit_bytes", rlimit="RLIMIT_FSIZE",
     ),
@@ -124,5 +127,5 @@ BY_NAME: Mapping[str, Limit] = {limit.name: limit for limit in LIMITS}
 
 # The limits a sandbox itself carries; the rest belongs to each execution.
 SANDBOX_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is not Owners.EXECUTION)
-# Those of them that the kernel or the supervisor holds for an execution as well.
+# Sandbox limits that the kernel or the supervisor also enforces per execution.
 SCOPE_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is Owners.BOTH)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain values: limits, usage, sandboxes, executions and how they may change."""
+"""Plain values: limits, usage, sandboxes, executions, and the allowed states."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 
 class SchemeName(enum.StrEnum):
-    """A whole way to hold sandboxes."""
+    """The mechanisms for limits."""
 
     SYSTEMD = "systemd"
     RLIMIT = "rlimit"
 
 
 class Isolation(enum.StrEnum):
-    """What stands between a command and the host, least first."""
+    """The level of isolation from the host, weakest first."""
 
     NONE = "none"
     BASIC = "basic"
@@ -27,7 +27,7 @@ class Isolation(enum.StrEnum):
 
 
 class Network(enum.StrEnum):
-    """What a command may reach."""
+    """The network that a command may reach."""
 
     NONE = "none"
     LOOPBACK = "loopback"
@@ -35,7 +35,7 @@ class Network(enum.StrEnum):
 
 
 class SandboxState(enum.StrEnum):
-    """ready <-> suspended; both -> releasing -> released; failed = a create that broke."""
+    """ready <-> suspended; both -> releasing -> released; failed = a broken create."""
 
     READY = "ready"
     SUSPENDED = "suspended"
@@ -45,7 +45,7 @@ class SandboxState(enum.StrEnum):
 
 
 class ExecutionStatus(enum.StrEnum):
-    """PENDING -> RUNNING -> exactly one of the others."""
+    """PENDING -> RUNNING -> exactly one final status."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -67,7 +67,7 @@ class ExecutionStatus(enum.StrEnum):
 
 
 class LimitOwner(enum.StrEnum):
-    """Whose limit ended an execution."""
+    """The owner of the limit that ended an execution."""
 
     EXECUTION = "execution"
     SANDBOX = "sandbox"
@@ -76,7 +76,7 @@ class LimitOwner(enum.StrEnum):
 
 
 class ErrorCode(enum.StrEnum):
-    """Why an execution ended, where its exit alone does not say it."""
+    """The cause of an end that the exit alone does not show."""
 
     MEMORY = "SANDBOX_MEMORY_LIMIT_EXCEEDED"
     PIDS = "SANDBOX_PIDS_LIMIT_REACHED"
@@ -95,7 +95,7 @@ class ErrorCode(enum.StrEnum):
 
 
 class EventType(enum.StrEnum):
-    """What happened."""
+    """The kind of an event."""
 
     SANDBOX_CREATED = "sandbox.created"
     SANDBOX_CHANGED = "sandbox.changed"
@@ -108,7 +108,7 @@ class EventType(enum.StrEnum):
 
 
 class EnforcedBy(enum.StrEnum):
-    """Who holds a limit."""
+    """The enforcer of a limit."""
 
     KERNEL = "kernel"
     SUPERVISOR = "supervisor"
@@ -117,8 +117,10 @@ class EnforcedBy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Who holds one limit, and how, in words an admin can check; and how precisely, where it is
-    not the kernel."""
+    """The enforcer of a limit, in words an admin can check.
+
+    precision: how exact the enforcement is; None for the kernel.
+    """
 
     by: EnforcedBy
     detail: str
@@ -127,8 +129,10 @@ class Enforcement:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A full set of limits on the sum of all processes; `cpu_seconds` None = no such limit. What
-    each is: core/limits.py."""
+    """A full set of limits on the sum of all processes; each limit: core/limits.py.
+
+    cpu_seconds: None = unlimited.
+    """
 
     memory_bytes: int
     cpus: float
@@ -143,13 +147,13 @@ class Limits:
     file_size_bytes: int
 
     def with_changes(self, changes: LimitChanges) -> Limits:
-        """These limits with each set field of `changes` in place."""
+        """Return the limits with each set field of `changes` in place."""
         return replace(self, **changes.as_dict())
 
 
 @dataclass(frozen=True, slots=True)
 class LimitChanges:
-    """What a caller asked for: None = the default (or, on a change, as it was)."""
+    """The limits a caller asked for; None = the default, or unchanged in a change."""
 
     memory_bytes: int | None = None
     cpus: float | None = None
@@ -164,14 +168,14 @@ class LimitChanges:
     file_size_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The set fields only."""
+        """Return the set fields only."""
         pairs = ((f.name, getattr(self, f.name)) for f in fields(self))
         return {name: value for name, value in pairs if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an execution used; None where this host cannot know."""
+    """An execution's usage; None where this host cannot know."""
 
     wall_seconds: float | None = None
     cpu_seconds: float | None = None
@@ -188,8 +192,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Shares of the last 10, 60 and 300 seconds, and all time, in which somebody waited (some) or
-    nobody got on (full): the kernel's Documentation/accounting/psi.rst."""
+    """Shares of the last 10, 60 and 300 seconds, and the total, of stalled time.
+
+    some: a task waited; full: all tasks waited (kernel: Documentation/accounting/psi.rst).
+    """
 
     some_percent: tuple[float, float, float]
     some_seconds: float
@@ -199,9 +205,9 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class SandboxUsage:
-    """What a sandbox uses now and has used; None where this host cannot know.
+    """A sandbox's usage, present and total; None where this host cannot know.
 
-    of_running_only: CPU time and IO are of running executions; those that ended come on top.
+    of_running_only: CPU time and IO cover running executions; ended executions are to be added.
     """
 
     memory_bytes: int | None = None
@@ -222,7 +228,7 @@ class SandboxUsage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an execution ended, for the program's sake."""
+    """The end of an execution: status, cause, owner of the limit, exit code or signal."""
 
     status: ExecutionStatus
     error_code: ErrorCode | None = None
@@ -236,7 +242,7 @@ Stream = Literal["stdout", "stderr"]
 
 @dataclass(frozen=True, slots=True)
 class OutputSummary:
-    """How much of one stream is kept; `truncated`: the program wrote more."""
+    """Kept bytes of a stream. truncated: the program wrote more."""
 
     size_bytes: int = 0
     truncated: bool = False
@@ -244,7 +250,7 @@ class OutputSummary:
 
 @dataclass(frozen=True, slots=True)
 class TerminalSize:
-    """In characters."""
+    """A terminal's size in characters."""
 
     rows: int
     cols: int
@@ -252,7 +258,7 @@ class TerminalSize:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run, after decoding: argv is exact, cwd relative to the home or absolute."""
+    """A decoded command: argv is exact, cwd relative to the home or absolute."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -266,7 +272,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is at the other end of the socket, by the kernel's word."""
+    """The peer of the socket, as told by the kernel."""
 
     uid: int
     gid: int
@@ -274,13 +280,16 @@ class Caller:
     is_admin: bool
 
     def may_see(self, owner_uid: int) -> bool:
-        """Whether a thing of `owner_uid` exists for this caller."""
+        """Return whether an object of `owner_uid` exists for this caller."""
         return self.is_admin or self.uid == owner_uid
 
 
 class Ownership(enum.StrEnum):
-    """Whose the files of a bind are inside: the owner's are the sandbox's, and what the sandbox
-    makes is the owner's, or all have the ids that the host knows."""
+    """The owners of a bind's files as seen inside.
+
+    mapped: the owner's files belong to the sandbox, and the sandbox's new files to the owner. host:
+    all files keep the host's ids.
+    """
 
     MAPPED = "mapped"
     HOST = "host"
@@ -288,19 +297,19 @@ class Ownership(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A path of the host's, seen inside a sandbox."""
+    """A host path seen inside a sandbox."""
 
     source: str
     target: str
     writable: bool = False
-    # As in records of a time when nothing was mapped. None: its root was not made yet.
+    # The default serves records from before mapped binds. None: the root is not made yet.
     ownership: Ownership | None = Ownership.HOST
     ownership_detail: str = ""
 
 
 @dataclass(slots=True)
 class Sandbox:
-    """A long-lived place for executions. Only the engine changes it."""
+    """A long-lived place for executions. Only the engine changes the fields."""
 
     id: str
     name: str | None
@@ -318,17 +327,17 @@ class Sandbox:
     state: SandboxState = SandboxState.READY
     unit: str | None = None
     expires_at: datetime | None = None
-    # On the clock of ports.host.Clock.monotonic: steps of the wall clock do not move it.
+    # On the clock of ports.host.Clock.monotonic, immune to steps of the wall clock.
     expires_monotonic: float | None = None
     used_monotonic: float = 0.0
     released_monotonic: float = 0.0
     idle_timeout_seconds: float | None = None
-    # Whether the timeout of its executions was asked for, and is not the server's default.
+    # Whether the caller named the executions' timeout; else the server's default applies.
     names_timeout: bool = False
     is_one_shot: bool = False
-    # Why it is released: its executions are ended for that, by the next daemon as well.
+    # The cause of the release: executions end with this code, under the next daemon too.
     release_code: ErrorCode | None = None
-    # The request that made it: a retry of the same request finds it by this.
+    # The creating request, by which a retry finds the sandbox.
     request_id: str | None = None
     # Name of an image below the images folder, in place of the host's own /usr.
     rootfs: str | None = None
@@ -336,18 +345,18 @@ class Sandbox:
 
     @property
     def has_own_root(self) -> bool:
-        """Whether its commands see another file system than the host's."""
+        """Whether commands see a file system apart from the host's."""
         return self.isolation not in (Isolation.NONE, Isolation.BASIC)
 
     @property
     def writes_as_owner(self) -> bool:
-        """Whether files that its commands make in a bind belong to the bind's owner."""
+        """Whether new files in a bind belong to the bind's owner."""
         return any(b.writable and b.ownership is not Ownership.HOST for b in self.binds)
 
 
 @dataclass(slots=True)
 class Execution:
-    """One command run in a sandbox. Only the engine changes it."""
+    """A command run in a sandbox. Only the engine changes the fields."""
 
     id: str
     sandbox_id: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be asked for: defaults, bounds, the host's memory budget. Pure."""
+"""Admission: defaults, bounds, quotas and the host's budgets. Pure."""
 
 from __future__ import annotations
 
@@ -20,45 +20,47 @@ from sandboxd.errors import (
     QuotaExceeded,
 )
 
-# Below this the shim, which lives under the same limit, cannot get its own pages.
+# Below this size the shim, which shares the limit, cannot get pages.
 MIN_MEMORY_BYTES = 4 << 20
 DEFAULT_MEMORY_BYTES = 2 << 30
 DEFAULT_RESERVE_BYTES = 256 << 20
-# Where no setting bounds it.
+# The upper bound without a setting.
 _LONGEST_SECONDS = 366 * 86400.0
-# Of what a host may have of processes and threads together, what is its own.
+# The host's reserve of processes and threads: a share, and a least number.
 _TASKS_KEPT_SHARE = 8
 _TASKS_KEPT_LEAST = 1024
 # kernel.pty.max less kernel.pty.reserve, as the kernel has them.
 DEFAULT_TERMINALS = 4096 - 1024
-# Executions with a terminal that a caller may have whatever others have.
+# Executions with a terminal that every caller may have.
 _LITTLE_TERMINALS = 4
-# The most terminals of one execution.
+# Upper bound of an execution's terminals.
 MAX_TERMINALS = 64
-# Shares of pool / this / k, of at most MAX_TERMINALS each, are never more than the pool together:
-# the sum is less than pool / this * (2 + ln MAX_TERMINALS).
+# The sum of shares pool / _TERMINAL_SHARE / k, each at most MAX_TERMINALS, stays within the pool:
+# the sum is less than pool / _TERMINAL_SHARE * (2 + ln MAX_TERMINALS).
 _TERMINAL_SHARE = 7
-# What systemd's UIDS-GIDS page gives to nobody, up to where useradd begins to give out subordinate
-# ids (login.defs(5)), and LXD its containers'. All fit into tar's ustar format, up to 2,097,151.
+# systemd's UIDS-GIDS page leaves this range unassigned; useradd's subordinate ids (login.defs(5))
+# and LXD's containers begin above. All ids fit into tar's ustar format, up to 2,097,151.
 DEFAULT_UID_FIRST = 65536
 DEFAULT_UID_COUNT = 100_000 - DEFAULT_UID_FIRST
 
 
 @dataclass(frozen=True, slots=True)
 class LimitPolicy:
-    """Server defaults, and the most a caller may ask for."""
+    """The server's default limits and maxima."""
 
     defaults: Limits
     maxima: Mapping[str, float]
 
     def for_sandbox(self, asked: LimitChanges) -> Limits:
-        """The defaults with what was asked for; raises LimitTooSmall or LimitTooLarge."""
+        """Return the defaults with the changes. Raises LimitTooSmall, LimitTooLarge."""
         self._check_bounds(asked)
         return self.changed(self.defaults, asked)
 
     def changed(self, limits: Limits, asked: LimitChanges) -> Limits:
-        """A sandbox's limits with what was asked for; a file may be as large as the disk limit,
-        unless it was asked otherwise."""
+        """Return a sandbox's limits with the changes.
+
+        file_size_bytes follows disk_bytes unless asked for separately.
+        """
         changed = limits.with_changes(asked)
         follows = asked.file_size_bytes is None and limits.file_size_bytes == limits.disk_bytes
         if asked.disk_bytes is None or not follows:
@@ -69,9 +71,10 @@ class LimitPolicy:
     def for_execution(
         self, sandbox: Limits, asked: LimitChanges, *, at_leisure: bool = False
     ) -> Limits:
-        """The sandbox's limits with what was asked for, at most the sandbox's own.
+        """Return the sandbox's limits with the changes, at most the sandbox's own.
 
-        at_leisure: a person works in it, and nobody named a timeout: the longest there is.
+        at_leisure: interactive without a named timeout, so the longest allowed timeout applies.
+        Raises InvalidRequest, LimitTooSmall, LimitTooLarge.
         """
         self._check_bounds(asked)
         values = asked.as_dict()
@@ -111,7 +114,7 @@ def _too_large(name: str, value: float, bound: float, whose: str) -> LimitTooLar
 
 
 def _shown(name: str, value: float) -> str:
-    """Sizes to the byte, since the two of a comparison may be near each other."""
+    """Return a value for a message; sizes to the byte, since compared sizes may be close."""
     if BY_NAME[name].unit not in (Unit.BYTES, Unit.BYTES_PER_SECOND):
         return f"{value:g}"
     return f"{int(value)} ({format_bytes(int(value))})"
@@ -120,7 +123,10 @@ def _shown(name: str, value: float) -> str:
 def check_required(
     required: Iterable[str], by: EnforcedBy | None, enforcement: Mapping[str, Enforcement]
 ) -> None:
-    """Raise LimitUnsupported when a required limit is held by nobody (or not by the kernel)."""
+    """Raise LimitUnsupported for a required limit that is not enforced.
+
+    by: KERNEL = enforced by the kernel. Raises InvalidRequest for an unknown name.
+    """
     for name in required:
         if name not in enforcement:
             raise InvalidRequest.field("require", f"{name!r} is not a limit")
@@ -146,25 +152,28 @@ _QUOTA_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class CallerQuota:
-    """What all sandboxes of one owner may be together; None = no such bound."""
+    """Upper bounds of all sandboxes of an owner together; None = unbounded."""
 
     sandboxes: int | None = None
     memory_bytes: int | None = None
     executions: int | None = None
-    # Of sandboxes in which something runs.
+    # Sum over sandboxes with running executions.
     pids: int | None = None
     record_bytes: int | None = None
 
     @property
     def records(self) -> FairSum | None:
-        """What the daemon keeps in memory for all owners but root: three may have all they may."""
+        """Bounds of the records in memory of all owners except root.
+
+        Three owners may use the full share at once.
+        """
         if self.record_bytes is None:
             return None
         most = self.record_bytes
         return FairSum(total=8 * most, little=most // 16, most=most)
 
     def check_share(self, owner_uid: int, used: int, asked: int, others: int) -> None:
-        """Raise QuotaExceeded when so many more bytes of records do not fit beside others'."""
+        """Raise QuotaExceeded when `asked` more bytes of records do not fit beside `others`."""
         if self.records is None or used + asked <= self.records.share(others):
             return
         raise QuotaExceeded(
@@ -176,7 +185,7 @@ class CallerQuota:
         )  # fmt: skip
 
     def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
-        """Raise QuotaExceeded when `asked` more of a field of this do not fit."""
+        """Raise QuotaExceeded when `asked` more of the quota `what` do not fit."""
         bound = getattr(self, what)
         if bound is None or used + asked <= bound:
             return
@@ -192,10 +201,10 @@ class CallerQuota:
 
 @dataclass(frozen=True, slots=True)
 class TaskBudget:
-    """The processes and threads that all sandboxes together may have, so that the host always has
-    some left: a full table of tasks refuses root's forks, too.
+    """The processes and threads of all sandboxes together.
 
-    host: how many there can be; source: where that is set.
+    The host keeps a reserve, since a full table of tasks refuses root's forks too. host: the host's
+    maximum. source: the origin of the maximum.
     """
 
     host: int
@@ -209,11 +218,11 @@ class TaskBudget:
 
     @property
     def largest(self) -> int:
-        """The most for one sandbox: it leaves others as much."""
+        """The maximum of a sandbox: half of the total."""
         return max(1, self.total // 2)
 
     def check(self, asked: int, committed: int) -> None:
-        """Raise CapacityExceeded when `asked` more do not fit beside those `committed`."""
+        """Raise CapacityExceeded when `asked` more do not fit beside `committed`."""
         if committed + asked > self.total:
             raise CapacityExceeded(
                 f"cannot let a sandbox with pids {asked} run: sandboxes that run may have too many "
@@ -226,31 +235,32 @@ class TaskBudget:
 
 @dataclass(frozen=True, slots=True)
 class TerminalBudget:
-    """The pseudo-terminals that all sandboxes together may have open.
+    """The pseudo-terminals of all sandboxes together.
 
-    usable: kernel.pty.max less what the kernel keeps for the host. A quarter is for executions
-    with a terminal, one each; of the rest an execution may open the fewer the more run: the k-th
-    of those that run had at least k-1 others beside it when it was started, so that the sums stay
-    within their bounds whoever ends.
+    usable: kernel.pty.max less the kernel's reserve for the host. A quarter is for executions with
+    a terminal, one each. Of the rest an execution gets fewer the more executions run: the k-th
+    running execution started beside at least k-1 executions, so that the sums stay bounded
+    whichever end.
     """
 
     usable: int = DEFAULT_TERMINALS
 
     @property
     def total(self) -> int:
-        """The aggregate: an eighth is for others on the host."""
+        """The aggregate limit: seven eighths, the rest is the host's."""
         return self.usable - self.usable // 8
 
     def share(self, *, of_caller: int, of_all: int) -> int:
-        """How many an execution may open that starts beside so many others of its caller, and of
-        everybody."""
+        """Return the terminals of a starting execution.
+
+        of_caller, of_all: further executions of the caller, and of all callers.
+        """
         pool = self.total - self.total // 4
         mine = pool // (2 * _TERMINAL_SHARE * (of_caller + 1))
         return min(MAX_TERMINALS, mine, pool // (_TERMINAL_SHARE * (of_all + 1)))
 
     def check(self, *, owner_uid: int, of_caller: int, of_all: int) -> None:
-        """Raise QuotaExceeded or CapacityExceeded where so many executions have a terminal that
-        there is none for another."""
+        """Raise QuotaExceeded or CapacityExceeded when no terminal is left for an execution."""
         kept = self.total // 4
         if of_all >= kept:
             raise CapacityExceeded(
@@ -270,7 +280,7 @@ class TerminalBudget:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The memory that all sandboxes' limits together may promise: host limit minus reserve."""
+    """The memory that all sandboxes' limits may promise together: host limit minus reserve."""
 
     host_bytes: int
     reserve_bytes: int
@@ -292,9 +302,9 @@ class Budget:
             )
 
     def default_memory(self, explicit: int | None) -> int:
-        """The default memory limit: as set, or min(2 GiB, half the budget).
+        """Return the default memory limit: as set, or min(2 GiB, half the budget).
 
-        Raises ConfigError when a set one does not fit even once, or nothing fits.
+        Raises ConfigError when the setting exceeds the budget, or the budget holds no sandbox.
         """
         if self.total_bytes < MIN_MEMORY_BYTES:
             raise ConfigError(
