@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sandboxd could not do. What a program did is an Outcome (model.py), never one of these.
+"""What sandboxd could not do. The end of a program is an Outcome (model.py), never an error.
 
 SandboxdError
 ├── InvalidRequest
@@ -42,7 +42,7 @@ class SandboxdError(Exception):
         details: Mapping[str, Any] | None = None,
         of_others: Mapping[str, Any] | None = None,
     ) -> None:
-        """of_others: details that tell what other callers have, for admins alone."""
+        """Set the error's facts. of_others: details on different callers, for admins alone."""
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -351,7 +351,7 @@ _CAUSES: Mapping[int, tuple[type[SandboxdError], str]] = {
 
 
 def host_lacks(what: str, exc: OSError, path: str | None = None) -> SandboxdError:
-    """The error for something that sandboxd itself could not do on this host, by its errno."""
+    """Return the error for a failed host operation of sandboxd, chosen by errno."""
     cause = os.strerror(exc.errno) if exc.errno else str(exc)
     kind, hint = _CAUSES.get(exc.errno or 0, (HostStorageFailed, None))
     details = {"errno": exc.errno, "path": exc.filename or path}
