@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the supervisor by its path: `python3 -I -S .../supervisor/__main__.py RUNTIME_DIR`.
+"""Start the supervisor by path: `python3 -I -S .../supervisor/__main__.py RUNTIME_DIR`.
 
 -S leaves site-packages out, so the package's parent directory is added, behind the library.
 """

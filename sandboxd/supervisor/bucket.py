@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token bucket: how much of something was allowed so far. Pure; the caller has the clock."""
+"""A token bucket: how much of a resource was allowed so far. Pure; the caller has the clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ _BURST_SECONDS = 0.1
 
 
 class TokenBucket:
-    """Fills at `rate` a second up to a tenth of a second's worth; what is taken may leave a debt,
-    and a debt is paid before anything more is allowed, so that the average is exact."""
+    """A bucket that fills at `rate` a second, up to a tenth of a second's worth.
+
+    Taking may leave a debt, and the debt is paid before more is allowed, so that the average is
+    exact.
+    """
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
@@ -17,7 +20,7 @@ class TokenBucket:
 
     @property
     def capacity(self) -> float:
-        """The most it holds."""
+        """The greatest level."""
         return self.rate * _BURST_SECONDS
 
     @property
@@ -32,7 +35,7 @@ class TokenBucket:
 
     @property
     def seconds_of_debt(self) -> float:
-        """How long it takes until the debt is paid."""
+        """The seconds until the debt is paid; 0 without a debt."""
         return max(0.0, -self.level / self.rate)
 
     def advance(self, now: float, taken: float) -> None:
@@ -42,7 +45,7 @@ class TokenBucket:
         self._filled_at = now
 
     def set_rate(self, rate: float) -> None:
-        """From now on at another rate; a debt stays as many seconds long as it was."""
+        """Change the rate; a debt keeps the same number of seconds."""
         if rate != self.rate:
             self.level *= rate / self.rate
             self.rate = rate

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds new processes without looking at all of them.
+"""Find new processes without looking at all of them.
 
-The kernel tells the number it gave to the newest task (the last field of /proc/loadavg): while that
-stands still nothing was forked; when it moved a little, only the numbers in between are new.
+The last field of /proc/loadavg is the pid of the newest task: while the pid stays the same no
+process was forked; after a few forks only the pids in between are new.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_NUMBERS = 128
 
 
 class Census:
-    """The numbers of all new tasks since the last call, threads among them."""
+    """The pids of all tasks new since the last call, including threads."""
 
     def __init__(self) -> None:
         self._fd = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
@@ -38,8 +38,10 @@ class Census:
 
 
 def owner(pid: int) -> int | None:
-    """The effective uid of a process; None when there is none. The directory's owner says it even
-    for a process that is not dumpable (proc(5))."""
+    """Return the effective uid of a process, as the owner of /proc/PID; None if there is none.
+
+    The owner is right even for a process that is not dumpable (proc(5)).
+    """
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except FileNotFoundError:

@@ -15,7 +15,7 @@ _MAX_CLIENTS = 512
 
 
 class Doorbell:
-    """Listens on a SEQPACKET socket that replaces whatever was on the path."""
+    """A SEQPACKET socket that replaces any file at the path, and answers each order."""
 
     def __init__(self, path: str, obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._obey = obey
@@ -26,7 +26,7 @@ class Doorbell:
         )  # fmt: skip
 
     def wait(self, milliseconds: int) -> None:
-        """Answer who rings, or return when the time is over."""
+        """Answer the orders that came, or return after `milliseconds`."""
         for fd, _ in self._poll.poll(milliseconds):
             if fd == self._server.fileno():
                 self._server.accept()
@@ -40,7 +40,7 @@ class Doorbell:
         try:
             answer = self._obey(decode(received.packet))
         except (ValueError, KeyError, AttributeError):
-            # Without root a sandbox's own processes have our uid and may send anything.
+            # Without root a sandbox's processes have the supervisor's uid and may send any packet.
             answer = {"ok": False}
-        # One that does not wait for its answer knows the answer from the files.
+        # A peer that does not wait for the answer finds the result in the files.
         self._server.send(received.connection, answer)

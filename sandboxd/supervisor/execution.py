@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One execution under supervision: its processes, what it used, and its end by verdict."""
+"""One execution under supervision: its processes, usage, and end by verdict."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ class Execution(Group):
 
     @property
     def is_over(self) -> bool:
-        """Whether its shim is gone, and so everything of it."""
+        """Whether the shim is gone, and so every process of the execution."""
         return self.shim is None
 
     @property
     def is_condemned(self) -> bool:
-        """Whether it is being killed."""
+        """Whether the execution is being killed."""
         return self.verdict is not None
 
     @property
     def must_be_judged(self) -> bool:
-        """Whether something is owed or about to end, though none of its processes ran."""
+        """Whether a debt or an end is pending, so that a look matters though no process ran."""
         return self.stopped or self.is_condemned or not self.members
 
     @property
     def mounted(self) -> tuple[int, int]:
-        """The device of its /dev/shm, and the bytes of the files in it, now."""
+        """The device of the execution's /dev/shm and the bytes used there; (0, 0) if unknown."""
         shared = self._shared
         return (0, 0) if shared is None else (shared.device, shared.mounted_bytes())
 
     @property
     def segments(self) -> tuple[int, int]:
-        """Its ipc namespace, and the bytes of the segments in it by the last scan."""
+        """The inode of the ipc namespace and the bytes of System V segments at the last scan."""
         return (0, 0) if self._shared is None else (self._shared.namespace, self._segment_bytes)
 
     def follow(self, entry: Entry, now: float) -> None:
-        """Limits of its own may have changed."""
+        """Take over changed limits of the execution."""
         if entry.caps != self.entry.caps:
             self.throttle.set_caps(entry.caps, now)
             self.gauge = self._own_gauge(entry)
@@ -108,15 +108,19 @@ class Execution(Group):
             self._memory_peak = max(self._memory_peak or 0, used_bytes)
 
     def note_stopped(self, seconds: float) -> None:
-        """It stood still for so long."""
+        """Add `seconds` for which the execution was stopped."""
         if self.members:
             self._throttled_seconds += seconds
 
     def meet(self, process: Process, uid: int | None) -> None:
-        """A new process of it. The first one, still the shim's own child, shows its namespaces."""
+        """Add a new process.
+
+        The first process, a child of the shim that has not execed, shows the execution's
+        namespaces.
+        """
         if self._pids_peak is None and self.shim is not None:
-            # Its first one, while it is what the shim forked: that is alone. An orphan that the
-            # command made in its first moments is the shim's child as well.
+            # Only the first process that the shim forked is the set-up. An orphan that the command
+            # made in its first moments is a child of the shim, too.
             is_alone = not self.members
             for other in self.members.values():
                 other.is_setup = False
@@ -124,7 +128,7 @@ class Execution(Group):
                 is_alone and process.parent == self.shim.pid and not process.has_execed
             )
             if process.is_setup:
-                # What it used until now is not the command's.
+                # CPU time and IO before the exec are not the command's.
                 with suppress(FileNotFoundError, ProcessLookupError):
                     process.look()
         self.members[process.pid] = process
@@ -133,27 +137,27 @@ class Execution(Group):
                 self._shared = SharedFiles(process.pid, uid)
 
     def scan(self, walker: Walker, now: float) -> Generator[None, None, None]:
-        """Its System V segments as well."""
+        """Find files in memory and System V segments anew, in steps (work.py)."""
         yield from super().scan(walker, now)
         if self._shared is not None:
             self._segment_bytes = yield from self._shared.other_bytes()
 
     def condemn(self, verdict: dict[str, Any]) -> None:
-        """Write why, before anybody is killed for it."""
+        """Write the verdict before the kill."""
         self.verdict = verdict
         self._killed = len(self.members)
         try:
             write_json(self.entry.evidence_directory, VERDICT_FILE, verdict)
         except OSError as exc:
-            # The shim is told on its question as well.
+            # The shim gets the verdict as an answer to its order "ended", too.
             sys.stderr.write(f"cannot write the verdict on {self.entry.id}: {exc}\n")
 
     def kill(self) -> None:
-        """Every process; the shim sees its command end and kills what was born meanwhile."""
+        """Kill every process; the shim sees the command end and kills processes born meanwhile."""
         self.signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Forget it, and let go of the memory that descriptors hold."""
+        """Close the descriptors, which hold memory, and forget the processes."""
         super().close()
         if self.shim is not None:
             self.shim.close()
@@ -163,7 +167,7 @@ class Execution(Group):
     # -- usage
 
     def report(self) -> dict[str, Any]:
-        """What was measured; None for what nobody saw."""
+        """Return the measured usage; None for values that were not measured."""
         seen = self._pids_peak is not None
         return {
             "memory_peak": self._memory_peak or None,
@@ -195,7 +199,8 @@ class Execution(Group):
         return self._used.cpu_seconds
 
     def write_report(self, now: float, *, at_once: bool = False) -> None:
-        """Keep it for the shim, and for a successor of ours."""
+        """Write the usage for the shim and for a successor of this supervisor, at most once a
+        second."""
         if at_once or now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
             report = self.report()

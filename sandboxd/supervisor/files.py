@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in memory that a process leads to by descriptors and mappings: memfds, removed ones, shared
-mappings of no file. All are of one device, the kernel's own tmpfs.
+"""Files in memory held by descriptors and mappings of a process.
 
-A hostile process has a hundred thousand of either, so a walk is a generator: whoever runs it stops
-when a fair share of time is over, and goes on later. Of a process that did not run since its walk
-only the files' sizes are read again; mappings, which cost most, when new memory came on the host.
+Counted are memfds, removed files and shared mappings without a file; all are on one device, the
+kernel's own tmpfs. A hostile process may hold a hundred thousand, so a walk is a generator: the
+caller stops after a fair share of time and goes on later. For a process that did not run since the
+last walk only the sizes of files are read again; mappings, the most expensive, only after the
+host's Shmem grew.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.supervisor.process import Process
 
 _BLOCK_BYTES = 512
-# System V segments are counted by their namespace (ipc/shm.c names them so).
+# System V segments are counted by ipc namespace (ipc/shm.c names their mappings so).
 _SEGMENT = b"/SYSV"
 # Processes may hand mappings on without new memory: now and then all are read.
 _MAPPINGS_SECONDS = 10.0
-# One that made itself undumpable hides from a supervisor of its own uid.
+# A process that made itself undumpable hides from a supervisor of the same uid.
 _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
@@ -35,7 +36,7 @@ def memfd_device() -> int:
 
 
 def sees_mapped() -> bool:
-    """Whether we may look at what others have mapped (proc(5), map_files)."""
+    """Whether this process may stat the mapped files of other processes (proc(5), map_files)."""
     with suppress(PermissionError), os.scandir("/proc/self/map_files") as entries:
         for entry in entries:
             entry.stat()
@@ -44,8 +45,10 @@ def sees_mapped() -> bool:
 
 
 class Walker:
-    """device: of the files that count. `new_memory`: the host's count of times it got more of
-    them; the owner keeps it."""
+    """Walks over files on `device`.
+
+    new_memory: a counter that the owner increases when the host's files in memory grow.
+    """
 
     def __init__(self, device: int) -> None:
         self._device = device
@@ -75,7 +78,7 @@ class Walker:
 
     def _descriptors(self, process: Process, paths: dict[int, str]) -> Iterator[None]:
         with suppress(*_UNSEEN):
-            # One thread has one table.
+            # A process with a single thread has a single descriptor table.
             tables = [process.pid] if process.threads == 1 else descriptor_tables(process.pid)
             for number in tables:
                 yield from self._table(number, paths)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that are counted together: those of one execution, or those that belong to none."""
+"""Processes that are counted together: an execution's, or a sandbox's without execution."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OVERLAP_SHARE = 16
 
 
 class Group:
-    """Live processes by number, and what they used since the last look.
+    """Live processes by pid, and the usage since the last look.
 
-    A process that was waited for is in its parent's counters from then on, so what a vanished one
-    had is taken off the parents' growth; what a parent that ignores SIGCHLD throws away stays
-    counted as far as it was seen (wait(2), getrusage(2)).
+    wait(2) adds a child's usage to the parent's counters, so the counters of a vanished process are
+    subtracted from the parents' growth. A parent that ignores SIGCHLD discards a child's usage; the
+    usage seen so far stays counted (wait(2), getrusage(2)).
     """
 
     def __init__(self, *, reads_io: bool, measures_exactly: bool) -> None:
@@ -40,10 +40,11 @@ class Group:
         self.changed = False
 
     def look(self, parent: Process | None = None, *, parent_too: bool = False) -> Gains:
-        """Look at all. parent: a trusted one outside, whose own work does not count; it is looked
-        at when anything changed (see `changed`), or parent_too.
+        """Read the counters of all processes and return the usage since the last look.
 
-        Numbers of processes that vanished are in `gone`.
+        parent: a trusted process outside the group whose own work does not count; read when a
+        member changed (see `changed`), or with parent_too. The pids of vanished processes are in
+        `gone`.
         """
         self._own = self._children = self._lost = self._read = self._written = 0
         self.changed = False
@@ -55,7 +56,7 @@ class Group:
                     self._add(process)
                     self._own += process.own_gain
                 elif process.body != process.pid:
-                    # Of a main thread that has ended /proc tells no pages that others give it.
+                    # /proc/PID/stat of a main thread that has ended shows no growth.
                     self._look_at_memory(process)
             except (ProcessLookupError, FileNotFoundError):
                 vanished.append(process)
@@ -72,7 +73,8 @@ class Group:
         return Gains(ticks / TICKS_PER_SECOND, max(0, self._read), max(0, self._written))
 
     def look_at_memory(self) -> None:
-        """Read all resident sets anew: memory given back causes no fault, so it can go unseen."""
+        """Read all resident sets anew: freeing memory causes no fault, so freed memory can go
+        unseen."""
         for process in list(self.members.values()):
             with suppress(ProcessLookupError, FileNotFoundError):
                 self._look_at_memory(process)
@@ -107,7 +109,7 @@ class Group:
             self._look_at_memory(process)
         if self._reads_io:
             read, written = process.io_read, process.io_written
-            # One that made itself undumpable hides from a supervisor of its own uid.
+            # A process that made itself undumpable hides from a supervisor of the same uid.
             with suppress(PermissionError):
                 process.look_at_io()
             self._read += process.io_read - read
@@ -151,8 +153,11 @@ def closer(seen: MemoryTotals, groups: Iterable[Group]) -> MemoryTotals:
 
 
 def certain(groups: Iterable[Group], file_bytes: int) -> int:
-    """At least so much they use, where shared pages cannot be told from others: what each has of
-    its own, and the shared memory of the one that seems to have most of it."""
+    """Return a lower bound in bytes where shared pages cannot be told from private pages.
+
+    The bound is the private memory of each process, and the shared memory of the process that seems
+    to have most.
+    """
     processes = [p for one in groups for p in one.members.values()]
     most = max(processes, key=lambda p: p.resident_bytes - p.anonymous_bytes, default=None)
     shared = 0 if most is None else without_files(most.body)[1]
@@ -162,10 +167,11 @@ def certain(groups: Iterable[Group], file_bytes: int) -> int:
 def measure(
     groups: Iterable[Group], file_bytes: int, limit_bytes: int, *, sees_mapped: bool
 ) -> Generator[None, None, int]:
-    """What they use exactly, in steps (work.py). Pages of disk files are not in it: the kernel
-    takes them back. sees_mapped: file_bytes has shared mappings of no file in it.
+    """Sum the exact memory of the groups in bytes, in steps (work.py).
 
-    Raises PermissionError without CAP_SYS_PTRACE.
+    Pages of disk files are excluded, since the kernel can reclaim them. sees_mapped: whether
+    file_bytes includes shared mappings without a file. Raises PermissionError without
+    CAP_SYS_PTRACE.
     """
     processes = [process for group in groups for process in group.members.values()]
     bodies = [process.body for process in processes if not process.is_setup]

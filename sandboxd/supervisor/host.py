@@ -19,7 +19,7 @@ _MCL_CURRENT_AND_FUTURE = 3
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Features, and in words what is missing for the others."""
+    """The supervisor's features on this host; missing: in words, features that are unavailable."""
 
     processors: int
     reads_io: bool
@@ -32,7 +32,7 @@ class Abilities:
 
 
 def prepare(privileges: Privileges) -> Abilities:
-    """Get ahead of what is supervised, and say what cannot be had."""
+    """Raise the supervisor's priority and memory protection, and return the features found."""
     missing: list[str] = []
     scheduling = _get_ahead(missing)
     _be_spared(missing, privileges)
@@ -71,7 +71,7 @@ def prepare(privileges: Privileges) -> Abilities:
 
 
 def _get_ahead(missing: list[str]) -> str:
-    """A tick must not wait behind the processes that it is to stop (sched(7))."""
+    """Raise the priority: a look must not wait behind the processes to stop (sched(7))."""
     try:
         policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
         os.sched_setscheduler(0, policy, os.sched_param(1))
@@ -95,6 +95,6 @@ def _be_spared(missing: list[str], privileges: Privileges) -> None:
             file.write("-1000")
     except PermissionError:
         missing.append("oom_score_adj: the host's OOM killer may take the supervisor")
-    # For others RLIMIT_MEMLOCK would bound all later memory as well (mlockall(2)).
+    # For a user without CAP_IPC_LOCK, RLIMIT_MEMLOCK would bound all later memory (mlockall(2)).
     if privileges.is_root:
         libc.mlockall(_MCL_CURRENT_AND_FUTURE)

@@ -17,8 +17,8 @@ from sandboxd.supervisor.memory import MemoryGauge, MemoryTotals
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How far one look may see. unseen_bytes: what the host's files in memory grew by since those
-    of the sandbox were found. slice_seconds: how long to measure now."""
+    """What a look may read. unseen_bytes: growth of the host's files in memory since the last scan
+    of the sandbox began. slice_seconds: how long to measure now."""
 
     abilities: Abilities
     unseen_bytes: int
@@ -48,7 +48,7 @@ def oom_verdict(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
 
 
 def own_bytes(execution: Execution) -> int:
-    """At most this much is one execution's."""
+    """Return an upper bound of an execution's memory in bytes."""
     return group.sums([execution], _file_bytes([execution], [execution])).upper_bytes
 
 
@@ -66,7 +66,7 @@ def _measure(
                 )
             )
         except PermissionError:
-            # Without root: one that made itself undumpable hides from its own uid.
+            # Without root a process that made itself undumpable hides from the same uid.
             return seen.upper_bytes
     return group.certain(groups, seen.file_bytes)
 

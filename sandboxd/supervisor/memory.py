@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges a sum of memory: cheap bounds at every look, the exact sum only where they leave it open.
+"""Judge a sum of memory: cheap bounds at every look, the exact sum only where the bounds are open.
 
-Resident sets count a page once for each process that maps it, so their sum is an upper bound; so is
-that of anonymous pages with all files in memory, where these can be seen. The largest process's
-anonymous pages, with the files in memory, are a lower bound. Between them only proportional sets
-tell, which cost 30 ms a GiB: they are read when the upper bounds are over the limit, and again only
-when as much may have come as there was room for, or after a second. Faults count as growth too:
-breaking copy-on-write adds memory that no resident set shows. Reading them is long work, done in
-slices; who may be over meanwhile is to stand still until it is known. Pure.
+Resident sets count a page once for each process that maps the page, so their sum is an upper bound;
+so is the sum of anonymous pages and all files in memory, where these are known. The largest
+process's anonymous pages, with the files in memory, are a lower bound. Between the bounds only
+proportional sets decide, at 30 ms a GiB. Proportional sets are read when the upper bounds exceed
+the limit, and again only when growth may have used up half of the room, or after a second. Faults
+count as growth, too: breaking copy-on-write adds memory that no resident set shows. The reading is
+done in slices; a sandbox that may exceed the limit meanwhile is to be stopped until the sum is
+known. Pure.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from sandboxd.supervisor.work import Work
 
 _AGAIN_SECONDS = 1.0
 _PAGE_BYTES = 4096
-# Of the time between two exact looks at most a fifth is spent looking, a half if it is urgent.
+# Between exact looks at most a fifth of the time is spent looking, a half if urgent.
 _DUTY = 4
-# Longer than this nobody runs on whose sum is not known.
+# A sandbox whose sum stays unknown for longer is stopped.
 PATIENCE_SECONDS = 0.25
 _SLICE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTotals:
-    """One look: resident sets, the largest process's anonymous part, files in memory, faults;
-    the largest process's anonymous and shared memory, where somebody looked; all anonymous parts
-    with all files in memory, where all of these are seen."""
+    """The sums of one look, in bytes, and the number of faults.
+
+    largest_bytes: the largest process's anonymous and shared memory, if read. without_files_bytes:
+    all anonymous memory plus all files in memory, if all of these files are known.
+    """
 
     resident_bytes: int
     largest_anonymous_bytes: int
@@ -51,7 +54,10 @@ class MemoryTotals:
 
 
 class MemoryGauge:
-    """One limit. `used_bytes` is what the last look found: exact where it mattered."""
+    """A limit, and the memory judged.
+
+    used_bytes: as of the last look, exact where the bounds did not decide.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -59,7 +65,7 @@ class MemoryGauge:
         self._exact: int | None = None
         self._looked_at = 0.0
         self._took = 0.0
-        # Resident sets and faults: when the exact sum was read, and when its reading now began.
+        # (resident sets, faults) when the exact sum was read, and when the current reading began.
         self._then = self._begun = (0, 0)
         self._work: Work[int] | None = None
         self._resume_at = 0.0
@@ -83,9 +89,9 @@ class MemoryGauge:
         clock: Callable[[], float],
         slice_seconds: float = _SLICE_SECONDS,
     ) -> bool:
-        """Whether the limit is passed, as far as that is known.
+        """Whether the limit is exceeded, as far as known.
 
-        measure: reads the exact sum, in steps; at most about slice_seconds of it are done now.
+        measure: reads the exact sum, in steps, for about slice_seconds at this call.
         """
         upper = sums.upper_bytes
         if sums.without_files_bytes is not None:
@@ -124,7 +130,7 @@ class MemoryGauge:
         age = now - self._looked_at
         room = self._room()
         came = self._came(sums)
-        # Who may be over by now is looked at sooner.
+        # A sandbox that may exceed the limit by now is measured sooner.
         if age < self._took * (_DUTY if came <= room else 1):
             return False
         return came > room // 2 or age >= _AGAIN_SECONDS

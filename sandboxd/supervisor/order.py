@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stops and continues processes so that none sees another stand still.
+"""Stop and continue processes so that no parent sees a child stopped.
 
-A shell that waits with WUNTRACED takes a child that was stopped for a job that was (wait(2)). So
-parents stand still before their children are stopped, and go on after their children do.
+A shell that waits with WUNTRACED takes a child stopped by the supervisor for a job stopped by the
+user (wait(2)). So parents are stopped before their children, and continued after their children.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from sandboxd.supervisor.process import Process
 
-# Of more than these nobody looks at a terminal, and the time is the others'.
+# With more parents no user watches a terminal, and the order would take time from all sandboxes.
 _MOST_PARENTS = 64
 _MOST_CONTINUED = 256
 _STAND_SECONDS = 0.005
@@ -21,7 +21,8 @@ _POLL_SECONDS = 0.0001
 
 
 def by_depth(members: Mapping[int, Process]) -> list[list[Process]]:
-    """Processes without a parent among them, their children, and so on."""
+    """Group processes by depth: processes without a parent among `members`, the children, and so
+    on."""
     depths: dict[int, int] = {}
     for pid in members:
         path = []
@@ -40,8 +41,11 @@ def by_depth(members: Mapping[int, Process]) -> list[list[Process]]:
 
 
 def stop_parents(members: Mapping[int, Process]) -> None:
-    """SIGSTOP to those who have children, each level once the one above stands still; waits for
-    some milliseconds at most. The others are the caller's to stop."""
+    """Send SIGSTOP to all parents, level by level, for at most five milliseconds.
+
+    A level is signalled once the level above is stopped. Processes without children are left to the
+    caller.
+    """
     waiting = {process.parent for process in members.values()}
     levels = [[p for p in level if p.pid in waiting] for level in by_depth(members)]
     if sum(map(len, levels)) > _MOST_PARENTS:
@@ -51,13 +55,13 @@ def stop_parents(members: Mapping[int, Process]) -> None:
         for process in level:
             process.signal(signal.SIGSTOP)
         while time.monotonic() < deadline and not all(p.stands_still() for p in level):
-            # A signal is taken when its process gets a processor, which a busy wait of ours, who
-            # go before everybody, could keep from it.
+            # A signal is taken when the process gets a processor, which a busy wait of the
+            # real-time supervisor could occupy.
             time.sleep(_POLL_SECONDS)
 
 
 def continue_children(members: Mapping[int, Process]) -> None:
-    """SIGCONT to all, the lowest first; a parent's last children before it."""
+    """Send SIGCONT to all, the deepest first, so that children run before their parents."""
     if len(members) <= _MOST_CONTINUED:
         for level in reversed(by_depth(members)):
             for process in level:

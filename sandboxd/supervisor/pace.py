@@ -14,39 +14,42 @@ _CROWD_SECONDS = LONGEST_SECONDS
 # Memory comes at least as fast as this; the next look comes when so much may be past the room.
 _BYTES_PER_SECOND = 1 << 30
 _OVERSHOOT_BYTES = 8 << 20
-# Of a core, one sandbox's looks take at most a thirteenth while it runs, and a hundredth while
-# nobody in it does: one of very many processes is looked at less often.
+# The looks of one sandbox take at most a thirteenth of a core while the sandbox runs, and a
+# hundredth while all processes sleep: a sandbox of very many processes is looked at less often.
 DUTY = 12
 _QUIET_DUTY = 100
 _QUIET_SECONDS = 0.5
-# So much less free memory on the host: somebody who was quiet may have it.
+# If the host's free memory falls by so much, a quiet sandbox may have taken the memory.
 FALL_BYTES = 8 << 20
 
 
 def on_grid(due: float) -> float:
-    """The same a little earlier: one wake serves many sandboxes."""
+    """Round `due` down to a common grid, so that a single wake serves many sandboxes."""
     return math.floor(due / GRID_SECONDS) * GRID_SECONDS
 
 
 def of_stopped(debt_seconds: float) -> float:
-    """Seconds until the next look at one that stands still: it cannot grow."""
+    """Return the seconds until the next look at a stopped sandbox, which cannot grow."""
     return max(_DEBT_SECONDS, min(LONGEST_SECONDS, debt_seconds))
 
 
 def of_quiet(period_seconds: float, took_seconds: float) -> float:
-    """Seconds until the next look at one in which nobody ran since the last, which said to come
-    again after `period_seconds`; sooner if the host's free memory falls."""
+    """Return the seconds until the next look at a sandbox where no process ran since the last look.
+
+    period_seconds: the pause chosen by that look. The look comes sooner if the host's free memory
+    falls.
+    """
     return max(period_seconds, min(_QUIET_SECONDS, took_seconds * _QUIET_DUTY))
 
 
 def of_running(
     room_bytes: int, bytes_per_second: float, took_seconds: float, *, is_busy: bool, begins: bool
 ) -> float:
-    """Seconds until the next look at one that runs.
+    """Return the seconds until the next look at a running sandbox.
 
-    room_bytes: what may come before a limit. bytes_per_second: how fast it came lately.
-    took_seconds: the last look. is_busy: it uses what is bounded by time. begins: its command is
-    about to start.
+    room_bytes: growth left before a limit. bytes_per_second: recent growth. took_seconds: duration
+    of the last look. is_busy: whether a resource limited per time is used. begins: whether the
+    command of an execution is about to start.
     """
     speed = max(_BYTES_PER_SECOND, bytes_per_second * 2)
     period = min(LONGEST_SECONDS, (room_bytes + _OVERSHOOT_BYTES) / speed)

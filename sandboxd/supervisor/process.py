@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process as /proc shows it, through files that stay open: a read after its end fails, so no
-other process can be taken for it, and costs a third of an open (proc(5))."""
+"""One process as /proc shows it, through files that stay open.
+
+A read after the process's end fails, so that a reused pid is never taken for the process, and a
+read costs a third of an open (proc(5)).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from sandboxd.osutil.processes import stat_fields
 _SPARE_FDS = 256
 _kept_fds = 0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Forked, and no other program since (include/linux/sched.h).
+# Forked without an exec since (include/linux/sched.h).
 _PF_FORKNOEXEC = 0x40
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -37,13 +40,13 @@ class Holdings:
 
 
 class Process:
-    """Counters of the last look. cpu ticks: `own`, and `children`: those it waited for.
+    """Counters of the last look, in clock ticks: `own`, and `children`, those waited for.
 
-    io counts what waited-for children did, too; -1 where it may not be read. body: the number of
-    the thread through which its memory is seen: /proc/PID shows none once the main thread has
-    ended, while the others run on. inherited_bytes: of its anonymous memory, what may be its
-    parent's as well. holdings: files that it leads to, kept by files.py. is_setup: not the command
-    yet, but what makes its place; its memory is ours.
+    io_read, io_written: including waited-for children; -1 where unreadable. body: the tid of the
+    thread through which memory is read: /proc/PID shows no memory once the main thread has ended
+    while more threads run. inherited_bytes: anonymous memory that may be shared with the parent.
+    holdings: files in memory, kept by files.py. is_setup: the child before the command's exec,
+    whose memory is sandboxd's.
     """
 
     __slots__ = (
@@ -54,7 +57,7 @@ class Process:
     )  # fmt: skip
 
     def __init__(self, pid: int) -> None:
-        """Raises FileNotFoundError, ProcessLookupError when it is gone."""
+        """Raises FileNotFoundError or ProcessLookupError for a process that is gone."""
         self.pid = self.body = pid
         self.holdings = Holdings()
         self.inherited_bytes = -1
@@ -70,7 +73,7 @@ class Process:
         self.is_zombie = False
 
     def look(self) -> bool:
-        """Read the times; whether anything changed since the last look."""
+        """Read the times; return whether a value changed since the last look."""
         data = self._fresh or self._read("stat")
         self._fresh = b""
         if data == self._last:
@@ -81,7 +84,7 @@ class Process:
         self.parent = int(fields[1])
         self.has_execed = not int(fields[6]) & _PF_FORKNOEXEC
         faults, resident = int(fields[7]) + int(fields[9]), fields[21]
-        # Faults of another process can give this one its pages (process_vm_writev(2)).
+        # process_vm_writev(2) of a further process adds pages without a fault of this process.
         self.may_have_grown |= faults != self.faults or resident != self._resident
         self.faults, self._resident = faults, resident
         own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
@@ -92,7 +95,7 @@ class Process:
         return True
 
     def is_unchanged(self) -> bool:
-        """Whether a look would find nothing. Raises ProcessLookupError."""
+        """Whether a look would find no change. Raises ProcessLookupError."""
         data = self._read("stat")
         if data == self._last:
             return True
@@ -111,8 +114,10 @@ class Process:
         self.may_have_grown = False
 
     def _memory_words(self) -> list[bytes]:
-        """statm of the process. A thread's fails once it has ended, but for the main one's, which
-        then says 0 of everything."""
+        """Return the fields of the process's statm.
+
+        statm of an ended thread fails; statm of an ended main thread reads 0 in every field.
+        """
         words = [b"0"] * 3
         if self.body == self.pid:
             words = self._read("statm").split(None, 3)
@@ -130,8 +135,11 @@ class Process:
         return words
 
     def note_inherited(self) -> None:
-        """Of its anonymous memory, a fork has its parent's: what it had when first seen stands for
-        that, until it frees it or becomes another program (fork(2), execve(2))."""
+        """Record how much anonymous memory may be the parent's.
+
+        A forked process begins with the parent's memory: the size first seen counts as inherited,
+        until the process frees the memory or execs (fork(2), execve(2)).
+        """
         if self.has_execed:
             self.inherited_bytes = 0
         elif self.inherited_bytes < 0 or self.anonymous_bytes < self.inherited_bytes:
@@ -143,12 +151,14 @@ class Process:
 
     @property
     def own_bytes(self) -> int:
-        """At least so much of its anonymous memory is no other process'."""
+        """A lower bound in bytes of anonymous memory that no further process shares."""
         return max(0, self.anonymous_bytes - max(0, self.inherited_bytes))
 
     def schedule(self) -> bytes:
-        """Differs whenever the process has run; empty where that cannot be told, as for one of
-        several threads (proc(5), schedstat)."""
+        """Return bytes that change whenever the process has run; empty where unknown.
+
+        Unknown is a process of several threads (proc(5), schedstat).
+        """
         if self.threads > 1:
             return b""
         try:
@@ -162,24 +172,26 @@ class Process:
         self.io_read, self.io_written = values[b"read_bytes"], values[b"write_bytes"]
 
     def count_from_birth(self) -> None:
-        """Let the next look count everything it used so far."""
+        """Let the next look count the whole usage since the fork."""
         self._last = b""
         self.own = self.children = self.io_read = self.io_written = 0
 
     def signal(self, number: int) -> None:
-        """Signal this process and no other that got its number since."""
+        """Signal the process, never a process that reused the pid."""
         with suppress(ProcessLookupError, FileNotFoundError, PermissionError):
             pidfd = open_pidfd(self.pid)
             try:
-                # No look: what it used since the last one is for the next to count.
+                # Not by a look: usage since the last look is left for the next look to count.
                 if self.start_time in (0, int(self._state_words()[19])):
                     signal.pidfd_send_signal(pidfd, number)
             finally:
                 os.close(pidfd)
 
     def stands_still(self) -> bool:
-        """Whether it is stopped, or has ended; or is in a wait of the kernel's that no signal
-        interrupts, such as vfork(2): it stands still before anything of its own goes on."""
+        """Whether the process runs no more user code before it takes a SIGSTOP.
+
+        True for a process stopped, ended, or in an uninterruptible wait such as vfork(2)'s.
+        """
         try:
             return self._state_words()[0] in b"TtZXD"
         except (ProcessLookupError, FileNotFoundError):
@@ -233,8 +245,10 @@ def parse_pairs(data: bytes) -> dict[bytes, int]:
 
 
 def proportional(pid: int) -> tuple[int, int]:
-    """(anonymous, shared memory) bytes of a process, each page divided among those that map it;
-    swapped pages are in the first. Raises PermissionError without CAP_SYS_PTRACE."""
+    """Return (anonymous, shared memory) bytes of a process, each page divided by its mappers.
+
+    Swapped pages count as anonymous. Raises PermissionError without CAP_SYS_PTRACE.
+    """
     with suppress(FileNotFoundError, ProcessLookupError):
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             values = parse_pairs(file.read())
@@ -244,8 +258,10 @@ def proportional(pid: int) -> tuple[int, int]:
 
 
 def without_files(pid: int) -> tuple[int, int]:
-    """Resident (anonymous, shared memory) bytes of a process. Pages of disk files are in neither:
-    the kernel can take them back."""
+    """Return the resident (anonymous, shared memory) bytes of a process.
+
+    Pages of disk files are excluded, since the kernel can reclaim them.
+    """
     values = _status(pid)
     return values.get(b"RssAnon", 0) * 1024, values.get(b"RssShmem", 0) * 1024
 
@@ -262,8 +278,7 @@ def _status(pid: int) -> dict[bytes, int]:
 
 
 def shared_anonymous(pid: int) -> Generator[None, None, int]:
-    """Proportional bytes of its shared mappings that belong to no file anybody could find; in
-    steps (work.py)."""
+    """Sum the proportional bytes of shared mappings without a file, in steps (work.py)."""
     total, counts = 0, False
     with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/smaps", "rb") as file:
         for line in file:
@@ -276,7 +291,7 @@ def shared_anonymous(pid: int) -> Generator[None, None, int]:
 
 
 def is_group_leader(pid: int) -> bool:
-    """Whether this is a process' number and not one of its other threads'."""
+    """Whether the pid is a process's, not a thread's."""
     with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/status", "rb") as file:
         for line in file:
             if line.startswith(b"Tgid:"):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knows every supervised sandbox, and to which of them and which execution each process belongs.
+"""Supervised sandboxes, and the sandbox and execution of each process.
 
-A process belongs to the sandbox whose uid it has and to the execution from whose shim it descends:
-an orphan is handed to the shim, so the way up always leads there (PR_SET_CHILD_SUBREAPER(2const),
-pid_namespaces(7)). Without uids of their own, descent alone decides.
+A process belongs to the sandbox that has the process's uid, and to the execution of the nearest
+shim among the ancestors: orphans are reparented to the shim, so the way up always leads there
+(PR_SET_CHILD_SUBREAPER(2const), pid_namespaces(7)). For sandboxes without uids of their own,
+descent alone decides.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ProcessTable:
         self._own_uid = privileges.uid
 
     def add(self, sandbox: Sandbox) -> None:
-        """A new one; its processes may be older than our last census."""
+        """Add a sandbox; the processes may be older than the last census."""
         self.sandboxes[sandbox.state.sandbox] = sandbox
         if sandbox.state.uid is not None:
             self._by_uid[sandbox.state.uid] = sandbox
@@ -43,12 +44,12 @@ class ProcessTable:
         self.index(sandbox)
 
     def index(self, sandbox: Sandbox) -> None:
-        """Its executions changed."""
+        """Record the shims of changed executions."""
         for execution in sandbox.executions.values():
             self._shims[execution.entry.shim_pid] = (sandbox, execution)
 
     def drop(self, execution: Execution, now: float) -> None:
-        """An execution that is over; who is left of it belongs to none."""
+        """Drop an execution that is over; remaining processes belong to no execution."""
         self._shims.pop(execution.entry.shim_pid, None)
         for pid in execution.members:
             self.forget(pid, now)
@@ -66,12 +67,12 @@ class ProcessTable:
         sandbox.strays.close()
 
     def forget(self, pid: int, now: float) -> None:
-        """A process ended; its number may be another's already."""
+        """Forget an ended process; the pid may be reused already."""
         self._known.pop(pid, None)
         self._pending[pid] = now
 
     def take_in(self, now: float) -> None:
-        """Find who is new and put each where it belongs."""
+        """Find new processes and assign each to a sandbox and an execution."""
         newcomers = self._census.newcomers()
         if self._pending:
             newcomers += self._pending
@@ -94,7 +95,7 @@ class ProcessTable:
         uid = owner(pid)
         by_uid = None if uid is None else self._by_uid.get(uid)
         if uid == self._own_uid and is_awaited and pid not in self._shims:
-            # A shim's child has our uid until just before its exec.
+            # A shim's child has the daemon's uid until just before the exec.
             self._pending.setdefault(pid, now + _PENDING_SECONDS)
         if by_uid is None and (self._by_uid or uid != self._own_uid):
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sandbox under supervision: at each look it is counted, judged and, if need be, stopped."""
+"""One sandbox under supervision: counted, judged and, if need be, stopped at each look."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sandbox:
             reads_io=abilities.reads_io, measures_exactly=abilities.measures_exactly
         )
         self.scan = Scan(shared_bytes, now)
-        # When it must be looked at, and when already if the host's free memory fell since.
+        # When a look is due, and when due if the host's free memory fell since.
         self.due = self.due_if_grown = now
         self._free_bytes = 0
         self._directory = directory
@@ -57,7 +57,7 @@ class Sandbox:
         self._signaller = signaller
         self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
         self._throttle = Throttle(state.caps, now, abilities.processors)
-        # A predecessor may have left it stopped.
+        # A predecessor may have left the sandbox stopped.
         self._stopped = directory.was_throttled(state.sandbox)
         self._marked = self._stopped
         self._has_newcomers = False
@@ -69,7 +69,8 @@ class Sandbox:
         self._took = 0.0
         self._unseen = self._files_bytes = 0
         self._is_blind = False
-        # Whether it was never anybody else's: else sums and peaks are not known from its start.
+        # Whether no earlier supervisor had the sandbox: else sums and peaks since its start are
+        # unknown.
         self.is_whole = False
         self._memory_peak = self._pids_peak = 0
         self._throttled_seconds = 0.0
@@ -104,7 +105,7 @@ class Sandbox:
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is anything to look at."""
+        """Whether there is a process or an execution to look at."""
         return bool(self.executions or self.strays.members)
 
     @property
@@ -146,7 +147,7 @@ class Sandbox:
         self._signal_all(signal.SIGKILL)
 
     def leave(self) -> None:
-        """Before we end: nobody stays stopped."""
+        """Continue all stopped processes before the supervisor ends."""
         if self._stopped and not self.state.suspended:
             continue_children(self._members())
             self._signal_all(signal.SIGCONT)
@@ -158,7 +159,7 @@ class Sandbox:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether a look now would cost more than it could tell."""
+        """Whether the last look is too recent for a new look to be worth the cost."""
         return time.monotonic() - self._seen_at < self._took * pace.DUTY
 
     def scan_steps(self, walker: Walker, now: float) -> Generator[None, None, None]:
@@ -174,8 +175,8 @@ class Sandbox:
         )
 
     def judge_soon(self) -> None:
-        """A scan is complete: if it found other files than the one before, or if somebody stands
-        still for it, the next look is to be now."""
+        """After a complete scan, look now if the files changed, or if the sandbox is stopped for
+        the scan."""
         files = sum(sum(one.files.values()) for one in self._groups())
         files += sum(execution.segments[1] for execution in self.executions.values())
         if files != self._files_bytes or self._is_blind:
@@ -201,10 +202,10 @@ class Sandbox:
     def look(
         self, now: float, *, shared_bytes: int, free_bytes: int, slice_seconds: float
     ) -> list[int]:
-        """Count, judge, stop or continue. shared_bytes, free_bytes: files in memory of the whole
-        host, and its free memory, now. slice_seconds: how long exact sums may take at this look.
+        """Count, judge, stop or continue; return the pids of ended processes, which may be reused.
 
-        Returns the numbers of processes that ended, which may be others' by now.
+        shared_bytes, free_bytes: the host's files in memory and free memory, now. slice_seconds:
+        how long exact sums may take at this look.
         """
         self._seen_at = now
         self._free_bytes = free_bytes
@@ -243,10 +244,10 @@ class Sandbox:
         if not self.state.suspended:
             self._steer(gains)
         self._has_newcomers = False
-        # Measuring has a duty of its own.
+        # Measuring is limited separately (memory.py).
         self._took = time.monotonic() - now - (judged - counted)
         self._wait(now, self._period(now, self._took))
-        # Without a process that ran nothing can change, unless something is owed or about to end.
+        # Without a process that ran no sum can change, unless a debt or an end is pending.
         self._must_judge = (
             changed
             or self._stopped
@@ -257,14 +258,15 @@ class Sandbox:
         return gone
 
     def _cannot_know(self, now: float) -> bool:
-        """Whether a limit may be passed, and finding out takes long: nobody runs on meanwhile."""
+        """Whether a limit may be exceeded and measuring takes long: then the sandbox is stopped."""
         gauges = [self._gauge, *(e.gauge for e in self._living() if e.gauge is not None)]
         if any(gauge.is_blind for gauge in gauges):
             return True
         return self.scan.is_long(now) and self._unseen > self.room_bytes
 
     def _is_quiet(self, now: float) -> bool:
-        """Whether no process ran since a look that left nothing open. Once a second: no."""
+        """Whether no process ran since a look without open questions. At least once a second:
+        False."""
         if self._must_judge or self._has_newcomers or now - self._looked_at > _QUIET_SECONDS:
             return False
         try:
@@ -273,14 +275,15 @@ class Sandbox:
             return False
 
     def _wait(self, now: float, period: float) -> None:
-        """On a common grid: one wake for many sandboxes."""
+        """Set the next look on the common grid: a single wake serves many sandboxes."""
         self._idle_period = period
         self.due = self.due_if_grown = pace.on_grid(now + period)
 
     # -- memory
 
     def _living(self) -> list[Execution]:
-        """A condemned one's memory is on its way out and must not be held against the others."""
+        """Executions not condemned: memory of a condemned execution must not count against the
+        rest."""
         return [e for e in self.executions.values() if not e.is_condemned]
 
     def _judge_memory(self, view: View) -> None:
@@ -335,9 +338,10 @@ class Sandbox:
             execution.note_stopped(seconds)
 
     def _steer(self, gains: Gains) -> None:
-        """Stop who used too much, let go on who has paid for it."""
+        """Stop the processes that used too much, continue those whose debt is paid."""
         must_stop = self._throttle.is_overdrawn or self._is_blind
-        # Somebody born just then, or sent a SIGCONT, runs in spite of it.
+        # A process born meanwhile, or sent a SIGCONT from inside, runs though the sandbox is
+        # stopped.
         runs = not self._stopped or self._has_newcomers or gains.cpu_seconds > 0
         if must_stop and runs:
             self._mark()
@@ -354,7 +358,7 @@ class Sandbox:
         for execution in self.executions.values():
             must_stop = execution.throttle.is_overdrawn
             if must_stop:
-                # Again at each look: one that was just being born is not in the list before.
+                # Repeated at each look: a process just being born was not in the list before.
                 self._mark()
                 stop_parents(execution.members)
                 execution.signal(signal.SIGSTOP)
@@ -368,7 +372,8 @@ class Sandbox:
             try:
                 self._directory.mark_throttled(self.state.sandbox)
             except OSError as exc:
-                # The limit is held all the same; a successor would not know whom to let go on.
+                # The limit holds all the same; a successor would not know that the sandbox is
+                # stopped.
                 sys.stderr.write(f"cannot note that {self.state.sandbox} is stopped: {exc}\n")
             self._marked = True
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans: when the files in memory of each sandbox are found anew, and in whose turn.
+"""Scans: find the files in memory of each sandbox anew, in turns.
 
-A sandbox's processes can make its scan as long as they like. So all scans together have a fifth of
-the time at most, each sandbox has its slice in turn, and those whose scan took long already come
-behind the others. What came meanwhile is bounded by what all files in memory of the host grew by.
+A sandbox's processes can make a scan arbitrarily long. So all scans together have a fifth of the
+time at most, each sandbox has a slice in turn, and sandboxes with long scans come last. The growth
+since a scan began is bounded by the growth of all files in memory of the host.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONG_MEMORY_SECONDS = 60.0
 
 
 class Scan:
-    """One sandbox's. shared_bytes: files in memory of the whole host at its beginning."""
+    """The scans of one sandbox. shared_bytes: the host's files in memory at the beginning."""
 
     def __init__(self, shared_bytes: int, now: float) -> None:
         self.work: Work[None] | None = None
@@ -37,26 +37,28 @@ class Scan:
         self._long_until = 0.0
 
     def unseen(self, shared_bytes: int) -> int:
-        """At most about so much came since the last complete one began."""
+        """Return an upper bound, in bytes, of growth since the last complete scan began."""
         return max(0, shared_bytes - self._known_at)
 
     def is_long(self, now: float) -> bool:
-        """Whether they take long: what comes now will not be known soon. One of processes that
-        stood still is short and says nothing of the next."""
+        """Whether scans take long, so that growth will not be known soon.
+
+        A scan of stopped processes is short and says nothing of the next scan.
+        """
         so_far = 0.0 if self.work is None else self.work.seconds
         return so_far > _LONG_SECONDS or now < self._long_until
 
     def begin(self, steps: Generator[None, None, None], shared_bytes: int) -> None:
-        """One is due."""
+        """Begin a scan that runs `steps`."""
         self.work = Work(steps)
         self._began_at = shared_bytes
 
     def may_begin(self, now: float, *, is_urgent: bool) -> bool:
-        """Whether it is time for another. is_urgent: the limit may be passed by now."""
+        """Whether a scan may begin now. is_urgent: whether the limit may be exceeded."""
         return self.work is None and (now >= self._after or is_urgent)
 
     def go_on(self, seconds: float, clock: Callable[[], float]) -> bool:
-        """One slice; whether one was completed."""
+        """Run a slice of about `seconds`; return whether the scan is complete."""
         work = self.work
         if work is None or not work.go_on(seconds, clock):
             return False
@@ -69,7 +71,7 @@ class Scan:
         return True
 
     def note_fall(self, shared_bytes: int) -> None:
-        """Others gave memory back: what is had anew from here on counts as growth."""
+        """Lower the base if memory was freed, so that later allocations count as growth."""
         self._known_at = min(self._known_at, shared_bytes)
         self._began_at = min(self._began_at, shared_bytes)
 
@@ -91,7 +93,7 @@ class Scanned(Protocol):
 
 
 class Scanner:
-    """All scans of one supervisor."""
+    """The scans of all sandboxes."""
 
     def __init__(self, device: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -109,7 +111,7 @@ class Scanner:
         return self.shared_bytes
 
     def due(self, sandboxes: Collection[Scanned]) -> float | None:
-        """When the next turn is; None while nothing goes on."""
+        """Return the time of the next turn; None without a scan under way."""
         return self._after if any(s.scan.work for s in sandboxes) else None
 
     def take_turn(self, now: float, sandboxes: Collection[Scanned]) -> None:
@@ -132,13 +134,13 @@ class Scanner:
         self._after = ended + (ended - began) * _DUTY
 
     def scan_now(self, now: float, one: Scanned) -> None:
-        """Somebody asks: as far as it goes in one turn."""
+        """Scan a sandbox for a client, as far as possible in one turn."""
         if one.scan.may_begin(now, is_urgent=True):
             one.scan.begin(one.scan_steps(self._walker, now), self.look())
         self.go_on(one, _TURN_SECONDS)
 
     def go_on(self, one: Scanned, seconds: float = _SLICE_SECONDS) -> None:
-        """One slice for one."""
+        """Run one slice of a sandbox's scan."""
         if one.scan.go_on(seconds, self._clock):
             one.judge_soon()
 
@@ -153,6 +155,6 @@ class Scanner:
                 one.scan.begin(one.scan_steps(self._walker, now), self.shared_bytes)
 
     def _in_turn(self, sandboxes: Collection[Scanned]) -> list[Scanned]:
-        """Those that go on, the shortest so far first."""
+        """Return the sandboxes with a scan under way, the shortest so far first."""
         going = [(s.scan.work.seconds, s) for s in sandboxes if s.scan.work is not None]
         return [one for _, one in sorted(going, key=lambda pair: pair[0])]

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The supervisor: `python3 -I -S`, one thread, ahead of everything it supervises.
+"""The supervisor: `python3 -I -S`, one thread, scheduled ahead of the supervised processes.
 
-Theory of operation. What is wanted is on disk, one file for each sandbox (state.py), so that it
-may be killed and replaced at any moment. A packet on its socket is a doorbell: "read this
-sandbox's file now", answered once that is in force. Each sandbox has a time at which it must be
-looked at next; at a look its processes are counted, its memory is judged and, where too much was
-used, its processes are stopped until it is paid for (sandbox.py). Who is over a memory limit is
-killed after the reason was written where its shim finds it (evidence.py). It never forks.
+Theory of operation. The wanted state is on disk, a file for each sandbox (protocol/supervision.py),
+so that the supervisor may be killed and replaced at any moment. A packet on the socket is a
+doorbell: "read this sandbox's file now", answered once the file is in force. Each sandbox has a
+time at which the next look is due. At a look the sandbox's processes are counted, memory is judged
+and, where too much was used, the processes are stopped until the debt is paid (sandbox.py). An
+execution or sandbox over a memory limit is killed after the reason was written for the shim
+(protocol/evidence.py). The supervisor never forks.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from sandboxd.supervisor.uid_signaller import UidSignaller
 
 _UPKEEP_SECONDS = 1.0
 _ORPHAN_SECONDS = 30.0
-# All exact sums together at one round of looks.
+# For all exact sums together in one round of looks.
 _MEASURE_SECONDS = 0.02
-# Of one sandbox's executions in one answer, which is a packet.
+# An answer is one packet: so many executions of a sandbox fit.
 _MOST_TOLD = 128
 
 
 class Server:
-    """All sandboxes of one runtime directory."""
+    """The supervisor of all sandboxes of one runtime directory."""
 
     def __init__(self, runtime_directory: str) -> None:
         self._runtime = runtime_directory
@@ -60,7 +61,7 @@ class Server:
         self._stopping = True
 
     def serve(self) -> None:
-        """Until told to stop, or without anything to do and without a parent."""
+        """Serve until told to stop, or until idle without a parent for 30 seconds."""
         self._directory.make()
         lock = become_the_one(
             os.path.join(self._directory.path, "lock"),
@@ -130,7 +131,7 @@ class Server:
             self._processes.drop(execution, now)
 
     def _look_now(self, sandbox: Sandbox) -> None:
-        """Somebody asks."""
+        """Look at a sandbox for a client."""
         if sandbox.is_fresh:
             return
         now = time.monotonic()
@@ -142,7 +143,7 @@ class Server:
     # -- what is wanted
 
     def _upkeep(self, now: float) -> None:
-        """Once a second: files whose doorbell never rang, and whether anybody needs us."""
+        """Once a second, read files whose doorbell was not rung, and check whether to end."""
         self._upkeep_at = now + _UPKEEP_SECONDS
         times = self._directory.times()
         changed = {name for name, at in times.items() if self._times.get(name) != at}
@@ -157,7 +158,8 @@ class Server:
             self._stopping = True
 
     def _load(self, name: str) -> str | None:
-        """Do as the sandbox's file says; why not, where that failed. It is tried again then."""
+        """Follow a sandbox's file; return the error as text, or None. Errors are retried at the
+        upkeep."""
         try:
             is_there = self._follow(name)
         except (OSError, ValueError) as exc:

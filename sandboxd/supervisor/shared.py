@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that no resident set shows: files in /dev/shm and System V segments.
 
-The kernel's sum over the whole host (Shmem) tells cheaply whether any of them, or of the
-files that only processes lead to (files.py), grew at all.
+The host's sum (Shmem) tells cheaply whether this memory, or the files held by processes (files.py),
+grew at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _SystemInformation(ctypes.Structure):
 
 
 class HostGauge:
-    """The host's Shmem, and its free memory."""
+    """The host's Shmem and free memory."""
 
     def __init__(self) -> None:
         self._information = _SystemInformation()
@@ -51,18 +51,18 @@ class HostGauge:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nothing is in, as of the last call of `bytes`."""
+        """Unused memory, as of the last call of `bytes`."""
         return int(self._information.freeram) * self._unit
 
 
 class SharedFiles:
-    """Files in /dev/shm and System V segments of one execution, by one of its processes.
+    """Files in /dev/shm and System V segments of an execution, found through a process.
 
-    device, namespace: whose they are. Executions of a sandbox may have both in common.
+    device, namespace: identify both; executions of a sandbox may share them.
     """
 
     def __init__(self, pid: int, uid: int | None) -> None:
-        """uid: whose files count where /dev/shm or the ipc namespace is the host's; None: nobody's.
+        """uid: whose files count where /dev/shm or the ipc namespace is the host's; None = none.
 
         Raises PermissionError without CAP_SYS_PTRACE, FileNotFoundError when the process is gone.
         """
@@ -80,7 +80,7 @@ class SharedFiles:
         self._segments_fd = _open_segments(pid if self._own_segments else None)
 
     def mounted_bytes(self) -> int:
-        """Of its own /dev/shm: one call, for every look."""
+        """Return the bytes used in the execution's own /dev/shm: one call, at every look."""
         if self._mount_fd < 0:
             return 0
         sizes = os.fstatvfs(self._mount_fd)
@@ -91,7 +91,7 @@ class SharedFiles:
         total = 0
         for line in _whole(self._segments_fd).splitlines()[1:]:
             fields = line.split()
-            # The creator: an owner may give a segment away, its creator stays (shmctl(2)).
+            # The owner may give a segment away, the creator stays (shmctl(2)).
             if self._own_segments or int(fields[9]) == self._uid:
                 total += int(fields[14]) + int(fields[15])
         if self._mount_fd < 0 and self._uid is not None:
@@ -100,7 +100,7 @@ class SharedFiles:
         return total
 
     def close(self) -> None:
-        """An open descriptor keeps the memory behind it."""
+        """Close the descriptors, which hold the memory behind."""
         for fd in (self._mount_fd, self._segments_fd):
             if fd >= 0:
                 os.close(fd)
@@ -108,7 +108,7 @@ class SharedFiles:
 
 
 def _whole(fd: int) -> bytes:
-    """A file of /proc that gives a page at a time, from its beginning."""
+    """Return the whole of a file of /proc that is read page by page."""
     data = b""
     while chunk := os.pread(fd, 65536, len(data)):
         data += chunk
@@ -123,7 +123,7 @@ def _same_device(fd: int, path: str) -> bool:
 
 
 def _open_segments(pid: int | None) -> int:
-    """/proc/sysvipc/shm of a process' ipc namespace, which the open file keeps."""
+    """Open /proc/sysvipc/shm in a process's ipc namespace, which the open file keeps."""
     path = "/proc/sysvipc/shm"
     if pid is None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

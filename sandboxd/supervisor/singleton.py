@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One supervisor for a runtime directory: the newest one. It asks its predecessor to end."""
+"""One supervisor for a runtime directory: the newest, which asks the predecessor to end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLOCK = "hhqqi4x"
 
 
 def become_the_one(lock_path: str, socket_path: str) -> int:
-    """Hold the lock, whoever had it; returns its descriptor, to be kept open."""
+    """Take the lock, by force after two seconds; return the descriptor, to be kept open."""
     fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if _try(fd):
         return fd
@@ -31,7 +31,7 @@ def become_the_one(lock_path: str, socket_path: str) -> int:
             _kill_holder(fd)
             fcntl.lockf(fd, fcntl.LOCK_EX)
             return fd
-        # A lock's release tells nobody who does not wait for it, and a wait has no deadline.
+        # A blocking wait for a lock has no deadline, and without waiting there is no event.
         time.sleep(_POLL_SECONDS)
     return fd
 

@@ -26,7 +26,7 @@ class Gains:
 
 
 class Throttle:
-    """The buckets of a sandbox or of an execution with limits of its own."""
+    """The buckets of a sandbox, or of an execution with limits of its own."""
 
     def __init__(self, caps: Caps, now: float, processors: int) -> None:
         self._processors = processors
@@ -34,7 +34,7 @@ class Throttle:
         self.set_caps(caps, now)
 
     def set_caps(self, caps: Caps, now: float) -> None:
-        """From now on these. As many processors as there are is no limit."""
+        """Change the limits. A CPU limit of all processors or more is no limit."""
         cpus = caps.cpus if caps.cpus is not None and caps.cpus < self._processors else None
         rates = {
             "cpu_seconds": cpus,
@@ -56,15 +56,15 @@ class Throttle:
 
     @property
     def is_overdrawn(self) -> bool:
-        """Whether its processes must stand still."""
+        """Whether the processes must be stopped."""
         return any(bucket.is_overdrawn for bucket in self._buckets.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was used lately that counts."""
+        """Whether next to no limited resource was used lately."""
         return all(bucket.is_full for bucket in self._buckets.values())
 
     @property
     def seconds_of_debt(self) -> float:
-        """How long they must stand still."""
+        """The seconds until the largest debt is paid."""
         return max((bucket.seconds_of_debt for bucket in self._buckets.values()), default=0.0)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals a whole uid at once, without ever forking.
+"""Signal all processes of a uid at once, without ever forking.
 
-Under a fork bomb a fork of ours could wait for seconds inside the kernel. A single-threaded root
-process that takes the uid as its effective one reaches with kill(-1) exactly that uid, atomically
-against fork, in nested pid namespaces too (kill(2)). Its real uid is nobody's meanwhile, so that no
-process of the sandbox may signal it, and a real uid of 0 would make kill(-1) reach root.
+Under a fork bomb a fork could wait for seconds inside the kernel. A single-threaded root process
+that takes the uid as effective uid reaches with kill(-1) exactly that uid, atomically against fork,
+in nested pid namespaces too (kill(2)). The real uid meanwhile belongs to no user, so that no
+process of the sandbox may signal the supervisor; a real uid of 0 would make kill(-1) reach root.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import suppress
 
 from sandboxd.osutil.privileges import Privileges
 
-# Between systemd's container range and the end of what it calls usable, given to nothing
-# (systemd: UIDS-GIDS); the other one is for user namespaces that map only 65536 ids.
+# Unassigned, between systemd's container range and the last usable uid (systemd: UIDS-GIDS); 65533
+# for user namespaces that map only 65536 ids.
 _NOBODYS_UIDS = (0x7FFFFF42, 65533)
 
 
@@ -32,7 +32,7 @@ class UidSignaller:
             raise PermissionError(f"cannot signal uid {uid} as a whole")
         os.setresuid(self._mask, uid, 0)
         try:
-            # ESRCH and EPERM: there was nobody to reach (kill(2)).
+            # ESRCH and EPERM: there was no process to signal (kill(2)).
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(-1, number)
         finally:
@@ -40,7 +40,7 @@ class UidSignaller:
 
     def _find_mask(self) -> int | None:
         for uid in _NOBODYS_UIDS:
-            # EINVAL: this user namespace does not map it. EPERM: no CAP_SETUID.
+            # EINVAL: this user namespace does not map the uid. EPERM: no CAP_SETUID.
             with suppress(OSError):
                 os.setresuid(uid, -1, 0)
                 os.setresuid(0, 0, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that one sandbox can make as long as it likes: done in slices, so that nobody waits for it.
+"""Work that a sandbox can make arbitrarily long, done in slices so that no sandbox waits.
 
 Pure; the caller has the clock.
 """
@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 class Work(Generic[T]):
-    """steps: yields often, its value is the result. seconds: what it took so far."""
+    """Work done in steps: a generator that yields often and returns the result.
+
+    seconds: the time taken so far.
+    """
 
     def __init__(self, steps: Generator[None, None, T]) -> None:
         self._steps = steps
@@ -21,7 +24,7 @@ class Work(Generic[T]):
         self.result: T | None = None
 
     def go_on(self, seconds: float, clock: Callable[[], float]) -> bool:
-        """One slice of that length; whether all is done."""
+        """Run one slice of about `seconds`; return whether the work is complete."""
         began = now = clock()
         try:
             while now - began < seconds:
