@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all: the one place that does so."""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from contextlib import suppress
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write every byte. A write(2) that is cut short says why only when it is called again; raises
-    OSError then."""
+    """Write every byte. Raises OSError.
+
+    A write(2) that is cut short reports the cause only at the next call.
+    """
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def temporary_name(path: str) -> str:
-    """Where `write_whole` writes before it renames."""
+    """Return the path at which `write_whole` writes before the rename."""
     return f"{path}.tmp"
 
 
 def write_whole(path: str, data: bytes, *, keeps_space: bool = False) -> None:
     """Write a file, mode 0600, whole or not at all. Raises OSError, and then `path` is as before.
 
-    keeps_space: the temporary file was made beforehand, with space for `data`; a failure leaves it
-    so that the next try has that space.
+    keeps_space: the temporary file exists, with space reserved for `data`; a failure leaves the
+    file for the next try.
     """
     temporary = temporary_name(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -10,8 +10,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int, doing: str = "", path: str | bytes | None = None) -> int:
-    """The result of a call of `libc`. Raises OSError for a negative one, with errno of this thread;
-    doing: what failed, for the message; path: what it failed on."""
+    """Return the result of a call of `libc`. Raises OSError for a negative result, by errno.
+
+    doing, path: the failed action and the path concerned, for the message.
+    """
     if result < 0:
         number = ctypes.get_errno()
         text = os.strerror(number)

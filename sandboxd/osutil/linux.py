@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System calls that Python 3.11 has no name for: namespaces, mounts, rights of a process, files
-below a directory. Constants: Linux uapi headers."""
+"""System calls that Python 3.11 lacks: namespaces, mounts, privileges, files below a directory.
+
+Constants: Linux uapi headers.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 _SECCOMP_MODE_FILTER = 2
 
-# Read once: a command's own limit on open files may leave no descriptor for it later.
+# Read once: a command's own limit on open files may leave no descriptor for a later read.
 with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as _file:
     _LAST_CAPABILITY = int(_file.read())
 
@@ -108,17 +110,21 @@ class _MountAttributes(ctypes.Structure):
 
 
 def change_mounts(target: str, set_: int, clear: int, *, recursive: bool) -> None:
-    """mount_setattr(2) of the mount on `target`, or also of all below; raises OSError, ENOSYS
-    before Linux 5.12."""
+    """Change attributes of the mount at `target`, or of all mounts below too: mount_setattr(2).
+
+    Raises OSError, ENOSYS before Linux 5.12.
+    """
     attributes = _MountAttributes(set_, clear, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
     _set_attributes(_AT_FDCWD, target, flags, attributes)
 
 
 def map_owners(tree: int, user_namespace: int) -> None:
-    """mount_setattr(2) of a tree that is mounted nowhere yet: files' ids as the namespace maps
-    them, and private. Raises OSError: EINVAL where one of its file systems cannot, EPERM for what
-    is mapped already or not ours to map, ENOSYS before Linux 5.12."""
+    """Map the owners of a detached tree by a user namespace, and make the tree private.
+
+    mount_setattr(2). Raises OSError: EINVAL where a file system in the tree cannot, EPERM for a
+    tree that is mapped already or may not be mapped by this process, ENOSYS before Linux 5.12.
+    """
     attributes = _MountAttributes(_MOUNT_ATTR_IDMAP, 0, MS_PRIVATE, user_namespace)
     _set_attributes(tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
 
@@ -133,8 +139,10 @@ def _set_attributes(at: int, path: str, flags: int, attributes: _MountAttributes
 
 
 def open_tree(path: str) -> int:
-    """open_tree(2) of a copy of the mounts on and below `path`, mounted nowhere and gone with the
-    descriptor; raises OSError, ENOSYS before Linux 5.2."""
+    """Return a detached copy of the mounts at and below `path`: open_tree(2).
+
+    The copy goes with the descriptor. Raises OSError, ENOSYS before Linux 5.2.
+    """
     flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
     fd: int = libc.syscall(
         ctypes.c_long(_OPEN_TREE), ctypes.c_long(_AT_FDCWD), os.fsencode(path), ctypes.c_long(flags)
@@ -153,8 +161,7 @@ def mount_tree(tree: int, target: str) -> None:
 
 
 def unmount(target: str) -> None:
-    """umount2(2) of what is mounted last there, out of sight at once; raises OSError, EINVAL where
-    nothing is."""
+    """Detach the topmost mount at `target`: umount2(2). Raises OSError, EINVAL without a mount."""
     flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
     checked(libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
@@ -197,17 +204,18 @@ def filter_calls(program: bytes) -> None:
 
 
 def can_filter_calls() -> bool:
-    """Whether this kernel has such filters: it then looks for the one we do not give (prctl(2))."""
+    """Whether this kernel has seccomp filters: a null filter fails with EFAULT (prctl(2))."""
     mode, zero = ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.c_ulong(0)
     libc.prctl(_PR_SET_SECCOMP, mode, zero, zero, zero)
     return ctypes.get_errno() == errno.EFAULT
 
 
 def leave_session_keyring() -> None:
-    """Have a new, empty session keyring: the inherited one gives whoever has it the use of all
-    keys in it, whatever the uid (keyrings(7)).
+    """Join a new, empty session keyring.
 
-    A kernel without keys, or a filter that refuses the call, refuses it to the command too.
+    The inherited keyring gives every process that has it the use of all keys, whatever the uid
+    (keyrings(7)). A kernel without keys, or a filter that refuses the call, refuses the call to the
+    command too.
     """
     number = _KEYCTL_NUMBERS.get(os.uname().machine)
     if number is None:
@@ -235,11 +243,13 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def keep_capabilities(*kept: int) -> None:
-    """Give up all capabilities below 32 but `kept`, and all others, in this thread, for good; those
-    kept are in force (capset(2)). Raises OSError."""
+    """Give up all capabilities of this thread but `kept`, for good. Raises OSError.
+
+    kept: below 32, and effective afterwards (capset(2)).
+    """
     mask = sum(1 << number for number in kept)
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
-    # Effective, permitted and inheritable, first of capabilities 0-31, then of the others.
+    # Effective, permitted and inheritable of capabilities 0-31, then of 32-63.
     data = (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)
     checked(libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
 

@@ -11,12 +11,12 @@ from sandboxd.osutil.files import write_whole
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """One object, in as few bytes as may be."""
+    """Return an object as compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """The object in `data`; raises ValueError for anything else."""
+    """Return the object in `data`. Raises ValueError unless `data` is one JSON object."""
     value = json.loads(data)
     if not isinstance(value, dict):
         raise ValueError("not an object")

@@ -8,10 +8,10 @@ import os
 
 
 def open_pidfd(pid: int) -> int:
-    """A file descriptor of the process; ProcessLookupError when there is none any more.
+    """Return a file descriptor of the process. Raises ProcessLookupError for an ended process.
 
-    pidfd_open(2) tells EINVAL (ENOENT in newer kernels) instead of ESRCH for a process whose
-    parent is just waiting for it: its number leads no group of threads any more (kernel/pid.c).
+    pidfd_open(2) fails with EINVAL (ENOENT in newer kernels) instead of ESRCH for a process that is
+    just being reaped: the pid leads no thread group any more (kernel/pid.c).
     """
     try:
         return os.pidfd_open(pid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON objects between processes of one uid: one a packet of a SOCK_SEQPACKET Unix socket."""
+"""JSON objects between processes of one uid: each a packet of a SOCK_SEQPACKET Unix socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandboxd.osutil.unix_sockets import bind_private, is_own
 
 
 def listen(path: str, *, backlog: int) -> socket.socket:
-    """A listener, mode 0600, in the place of whatever was on the path. Raises OSError."""
+    """Return a listener, mode 0600, that replaces any file at the path. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with suppress(FileNotFoundError):
         os.unlink(path)
@@ -25,8 +25,10 @@ def listen(path: str, *, backlog: int) -> socket.socket:
 
 
 def connect(path: str, *, timeout_seconds: float = 0.0) -> socket.socket:
-    """A connection whose calls take so long at most. Raises OSError, BlockingIOError where the
-    queue of one that hangs is full (unix(7), EAGAIN)."""
+    """Return a connection with a timeout for each call. Raises OSError.
+
+    Raises BlockingIOError where the queue of a hanging listener is full (unix(7), EAGAIN).
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(timeout_seconds)
@@ -40,14 +42,14 @@ def connect(path: str, *, timeout_seconds: float = 0.0) -> socket.socket:
 def ask(
     path: str, question: dict[str, Any], *, timeout_seconds: float, max_bytes: int
 ) -> dict[str, Any]:
-    """The answer to one question. Raises OSError, and ValueError for an answer that is none."""
+    """Return the answer to one question. Raises OSError, and ValueError for a malformed answer."""
     with connect(path, timeout_seconds=timeout_seconds) as connection:
         connection.send(encode(question))
         return decode(connection.recv(max_bytes))
 
 
 class Received(NamedTuple):
-    """One packet, where from, and the descriptors that came along."""
+    """A packet, the connection, and the descriptors that came along."""
 
     connection: socket.socket
     packet: bytes
@@ -55,11 +57,10 @@ class Received(NamedTuple):
 
 
 class Server:
-    """A listener and its connections in the caller's poll loop; peers of another uid are turned
-    away.
+    """A listener and its connections in the caller's poll loop; foreign uids are turned away.
 
-    most: of connections at a time; another one is turned away, or takes the oldest one's place.
-    max_bytes, max_fds: of a packet that arrives.
+    most: connections at a time; a further connection is turned away or replaces the oldest.
+    max_bytes, max_fds: limits of an incoming packet.
     """
 
     def __init__(
@@ -80,11 +81,11 @@ class Server:
         return self._listener.fileno()
 
     def accept(self) -> socket.socket | None:
-        """The next connection, when there is one that may stay."""
+        """Accept the next connection; None if there is none that may stay."""
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            # Nobody any more, or no memory for it in a full cgroup: poll tells again.
+            # The client has gone, or there is no memory in a full cgroup: poll tells again.
             return None
         has_room = self._newest_stays or len(self.connections) < self._most
         if not has_room or not is_own(connection):
@@ -98,8 +99,10 @@ class Server:
         return connection
 
     def receive(self, fd: int) -> Received | None:
-        """A packet of the connection that poll reported, with descriptors that are the caller's
-        from now on; None when there is no packet, or at the connection's end."""
+        """Return a packet of the connection that poll reported; None without one, or at the end.
+
+        The caller owns the packet's descriptors.
+        """
         connection = self.connections.get(fd)
         if connection is None:
             return None
@@ -117,8 +120,10 @@ class Server:
     def send(
         self, connection: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()
     ) -> None:
-        """Tell a connection, with copies of descriptors; one that does not take it at once loses
-        it."""
+        """Send to a connection, with copies of descriptors.
+
+        A connection that does not take the message at once misses the message.
+        """
         try:
             socket.send_fds(connection, [encode(message)], list(fds))
         except BlockingIOError:

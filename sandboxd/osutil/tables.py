@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of descriptors that a process has.
+"""The descriptor tables of a process.
 
-/proc/PID/fd shows the main thread's, which is empty once that has ended while others run on; and a
-thread may have been made with a table of its own (clone(2), CLONE_FILES).
+/proc/PID/fd shows the main thread's table, which is empty once that thread has ended while more
+threads run; and a thread may have been made with a table of its own (clone(2), CLONE_FILES).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterator
 
 from sandboxd.osutil.libc import libc
 
-# kcmp(2): whether two tasks have one table. Numbers: asm/unistd.h.
+# kcmp(2): whether two tasks share a table. Numbers: asm/unistd.h.
 _KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1)
 _KCMP_FILES = 2
-# Each thread is compared with so many others; beyond that one table may be given twice.
+# Each thread is compared with so many threads; beyond, a table may be yielded twice.
 _COMPARED = 8
 
 
 def descriptor_tables(pid: int) -> Iterator[int]:
-    """A thread for each table; its descriptors are in /proc/NUMBER/fd, and there may be none.
+    """Yield a thread for each table; the descriptors, if any, are in /proc/NUMBER/fd.
 
-    Raises FileNotFoundError or ProcessLookupError when the process is gone. Without
-    CAP_SYS_PTRACE, and in kernels without kcmp, tables are given once for each thread.
+    Raises FileNotFoundError or ProcessLookupError when the process is gone. Without CAP_SYS_PTRACE,
+    and in kernels without kcmp, yields every thread.
     """
     given: list[int] = []
     with os.scandir(f"/proc/{pid}/task") as tasks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unix sockets: who is at the other end, and a name that is its owner's alone."""
+"""Unix sockets: the peer's credentials, and paths that only the owner may use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNKNOWN = 0xFFFFFFFF
 
 
 class Credentials(NamedTuple):
-    """Of a process, from the time of connect(2), or of listen(2) for who listens."""
+    """Credentials of a process at the time of connect(2), or of listen(2) for a listener."""
 
     pid: int
     uid: int
@@ -21,7 +21,7 @@ class Credentials(NamedTuple):
 
 
 def credentials(connection: socket.socket) -> Credentials:
-    """The kernel's word on the other end (SO_PEERCRED, unix(7)). Raises OSError without one."""
+    """Return the credentials of the peer (SO_PEERCRED, unix(7)). Raises OSError without a peer."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     if len(raw) == _CREDENTIALS.size:
         found = Credentials(*_CREDENTIALS.unpack(raw))
@@ -31,14 +31,14 @@ def credentials(connection: socket.socket) -> Credentials:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the process at the other end has the uid of this one. Raises OSError."""
+    """Whether the peer has the effective uid of this process. Raises OSError."""
     return credentials(connection).uid == os.geteuid()
 
 
 def bind_private(unbound: socket.socket, path: str) -> None:
-    """Bind with mode 0600, from the first moment on. Raises OSError.
+    """Bind with mode 0600 from the first moment. Raises OSError.
 
-    At start-up alone: the mask is the process', so that threads would make files by it as well.
+    Only for start-up: the umask is the process's, so that further threads would make files by it.
     """
     mask = os.umask(0o177)
     try:

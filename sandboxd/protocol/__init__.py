@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon and its helper processes tell each other. Standard library only."""
+"""Messages and files between the daemon and its helper processes. Standard library only."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in which a supervisor tells a shim what it did and saw.
+"""Files in which a supervisor reports an execution's verdict and usage to the shim.
 
-They are in a directory of the execution's own below the runtime directory: a full or slow disk
-must delay neither a verdict nor the supervisor's next look.
+The directory is the execution's own, below the runtime directory: a full or slow disk must delay
+neither a verdict nor the supervisor's next look.
 
-verdict.json     why the supervisor ended the execution; written before the first kill
-supervised.json  what it measured so far; written about once a second and when the shim asks
+  verdict.json     why the supervisor ended the execution; written before the first kill
+  supervised.json  the usage measured so far; written about once a second and when the shim asks
 """
 
 from __future__ import annotations

@@ -36,8 +36,10 @@ MAX_BUILDER_ANSWER_BYTES = 4096
 
 
 def reserve_record(directory: str) -> None:
-    """Take the disk space of an execution's record before it starts: its end must not be lost to a
-    disk that its output filled. Raises OSError."""
+    """Reserve the disk space of an execution's record before the start. Raises OSError.
+
+    The record must not be lost to a disk that the execution's output filled.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     fd = os.open(temporary_name(os.path.join(directory, RECORD_FILE)), flags, 0o600)
     try:
@@ -47,13 +49,15 @@ def reserve_record(directory: str) -> None:
 
 
 def write_record(directory: str, value: dict[str, Any]) -> None:
-    """Write the record into the space that was taken for it. Raises OSError."""
+    """Write the record into the reserved space. Raises OSError."""
     write_whole(os.path.join(directory, RECORD_FILE), objects.encode(value), keeps_space=True)
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """A start file or record; None where there is none, or the host went down before it reached the
-    disk: it is empty or full of zeros then."""
+    """Return a start file or record; None where absent or damaged.
+
+    A file that had not reached the disk when the host went down is empty or full of zeros.
+    """
     with suppress(ValueError):
         return objects.read_json(directory, name)
     return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon wants supervised: one file for each sandbox, read again when it changes.
+"""The supervision that the daemon wants: a file for each sandbox, read again when it changes.
 
-The files survive the death of either side. Names are ids of sandboxes, since without root all have
-one uid.
+The files survive the death of either side. The files are named by sandbox, not by uid, since
+without root all sandboxes have the same uid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _THROTTLED_SUFFIX = ".throttled"
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits on a sum; None = none of its own."""
+    """Limits on the sums of a sandbox or an execution; None = no limit of its own."""
 
     memory_bytes: int | None = None
     cpus: float | None = None
@@ -39,7 +39,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One execution: where its evidence goes, its shim, and the limits that are its own."""
+    """An execution: the directory of its evidence, the shim, and the execution's own limits."""
 
     id: str
     evidence_directory: str
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One sandbox. uid: None where it has none of its own."""
+    """A sandbox. uid: None where the sandbox has no uid of its own."""
 
     sandbox: str
     uid: int | None
@@ -94,7 +94,7 @@ def parse(value: dict[str, Any]) -> State:
 
 
 class StateDirectory:
-    """All files of one runtime directory."""
+    """The files of one runtime directory."""
 
     def __init__(self, runtime_directory: str) -> None:
         self.path = os.path.join(runtime_directory, DIRECTORY)
@@ -108,7 +108,7 @@ class StateDirectory:
         write_json(self.path, state.sandbox + _SUFFIX, state.dump())
 
     def read(self, sandbox: str) -> State | None:
-        """None where there is none; an unreadable one raises ValueError."""
+        """Return the state of a sandbox; None without a file. Raises ValueError if unreadable."""
         try:
             value = read_json(self.path, sandbox + _SUFFIX)
             return None if value is None else parse(value)
@@ -116,12 +116,12 @@ class StateDirectory:
             raise ValueError(f"cannot read the state of sandbox {sandbox}: {exc!r}") from exc
 
     def remove(self, sandbox: str) -> None:
-        """Fine when it is not there."""
+        """Remove the files of a sandbox, if any."""
         for suffix in (_SUFFIX, _THROTTLED_SUFFIX):
             _unlink(os.path.join(self.path, sandbox + suffix))
 
     def times(self) -> dict[str, int]:
-        """Sandbox -> when its file was written, in nanoseconds."""
+        """Return by sandbox when the file was written, in nanoseconds."""
         found = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
@@ -130,12 +130,12 @@ class StateDirectory:
         return found
 
     def mark_throttled(self, sandbox: str) -> None:
-        """Before the first stop: a successor must know that somebody may have been left stopped."""
+        """Mark the sandbox before the first stop, for a successor to continue its processes."""
         path = os.path.join(self.path, sandbox + _THROTTLED_SUFFIX)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def was_throttled(self, sandbox: str) -> bool:
-        """Whether a supervisor ever stopped it."""
+        """Whether a supervisor ever stopped the sandbox."""
         return os.path.exists(os.path.join(self.path, sandbox + _THROTTLED_SUFFIX))
 
 

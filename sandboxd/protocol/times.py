@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When output came: a file beside each spool, written by the shim and read by the daemon.
+"""The times of output: a file beside each spool, written by the shim and read by the daemon.
 
-A header, then entries of one size: the first byte of a piece of output, and how many seconds after
-the start of the execution the shim read that piece. What follows up to the next entry was read at
-that time or later, by less than the precision. Times go on with the boot's clock from the wall
-clock's time of the start, as the end of an execution does: no step of the wall clock moves them.
+A header, then entries of fixed size: the first byte of a piece of output, and how many seconds
+after the start of the execution the shim read the piece. Output up to the next entry was read at
+that time or later, by less than the precision. Times are the wall clock's time of the start plus
+the boot's clock, as for the end of an execution: no step of the wall clock moves the times.
 
-A last entry may be torn, or be zeros where the host went down before the entry reached the disk.
+The last entry may be torn, or zeros where the host went down before the entry reached the disk.
 """
 
 from __future__ import annotations
