@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's side of its helpers: spawner, builders, shims, supervisor."""
+"""The daemon's side of its helper processes: spawner, builders, shims, supervisor."""

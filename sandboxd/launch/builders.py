@@ -22,12 +22,12 @@ _ATTEMPTS = 3
 # Builders at work at a time: each is a process or three.
 _BUILDERS = 8
 _REMOVERS = 4
-# A second's work: several times what a removal reads before it has removed anything.
+# About a second's work, several times what a removal reads before the first removal.
 _ENTRIES_OF_A_TURN = 50_000
 
 
 class Builders:
-    """Short-lived processes that do what the daemon itself must not or should not."""
+    """Short-lived processes for work that the daemon must not or should not do itself."""
 
     def __init__(self, spawner: SpawnerClient) -> None:
         self._spawner = spawner
@@ -46,10 +46,9 @@ class Builders:
             return await self._ask_once(order, _ANSWER_SECONDS)
 
     async def remove_tree(self, path: str, turn: Turn) -> None:
-        """Remove a tree, however many turns it takes; cancelled, or with the daemon's end, it
-        stops.
+        """Remove a tree, however many turns the removal takes; cancellation stops the removal.
 
-        Raises as `ask`, and InternalError where something of it stays.
+        Raises as `ask`, and InternalError where a part of the tree stays.
         """
         order = {"op": "remove_tree", "path": path, "most": _ENTRIES_OF_A_TURN}
         has_ended = False
@@ -61,7 +60,7 @@ class Builders:
             has_ended = answer["has_ended"]
 
     async def _ask_once(self, order: dict[str, Any], seconds: float | None) -> dict[str, Any]:
-        """Raises SpawnerUnreachable when no builder is at it any more, nor has done it."""
+        """Raises SpawnerUnreachable when no builder has done the order or will do it."""
         with ExitStack() as close:
             order_fd = memory_file("order", encode(order))
             close.callback(os.close, order_fd)
@@ -71,7 +70,8 @@ class Builders:
                 answer, fds = await self._spawner.ask({"op": "build"}, [order_fd, write_fd])
             except SpawnerUnreachable:
                 os.close(write_fd)
-                # It may have forked one before it went away, which would undo another one's work.
+                # The spawner may have forked a builder before going away; that builder would undo
+                # a second builder's work.
                 late = await _answer(read_fd, None, _ANSWER_SECONDS)
                 if late is None:
                     raise
@@ -93,8 +93,11 @@ class Builders:
 
 
 async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> dict[str, Any] | None:
-    """What the builder says, None where it ended without a word; killed where it says nothing in
-    time."""
+    """Return the builder's answer; None where the builder ended without an answer.
+
+    seconds: how long to wait before the builder is killed; None = for ever. Raises
+    OperationTimedOut.
+    """
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(read_fd, readable.set)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one connection to the spawner: asks, and puts another in the place of one that is gone or
-does not answer."""
+"""The daemon's one connection to a spawner; a spawner that does not answer is replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from sandboxd.osutil.seqpacket import connect
 from sandboxd.osutil.unix_sockets import credentials
 from sandboxd.protocol import records
 
-# A fork takes milliseconds, and all starts wait behind one that hangs.
+# A fork takes milliseconds, and all starts wait behind a hanging spawner.
 _ANSWER_SECONDS = 5.0
 _START_SECONDS = 30.0
 _END_SECONDS = 3.0
@@ -36,9 +35,9 @@ class SpawnerUnreachable(SandboxdError):
 
 
 class SpawnerConnection:
-    """Asks one spawner at a time, one question at a time.
+    """A connection to one spawner at a time, for one question at a time.
 
-    start: makes a spawner listen on the path it is given, when none does.
+    start: makes a spawner listen on the given path, when none does.
     """
 
     def __init__(self, path: str, start: Callable[[str], Awaitable[None]]) -> None:
@@ -52,7 +51,7 @@ class SpawnerConnection:
         self._supervisor_argv: list[str] = []
         self._is_missing = True
         self._has_replaced = False
-        # Whether none was there, so that one that is now is this object's own.
+        # Whether this object started the spawner, since none was there.
         self.has_started = False
 
     async def open(self) -> None:
@@ -61,7 +60,7 @@ class SpawnerConnection:
             await self._ensure_connected()
 
     async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
-        """Its answer, with descriptors that are the caller's from now on.
+        """Return the spawner's answer; the caller owns the descriptors.
 
         Raises SpawnerUnreachable; the next call finds another spawner.
         """
@@ -70,9 +69,9 @@ class SpawnerConnection:
             return await self._exchange(request, fds)
 
     async def check(self) -> None:
-        """See that it answers. Raises SpawnerUnreachable when none could be had."""
+        """Check that the spawner answers. Raises SpawnerUnreachable when none could be started."""
         if self._lock.locked():
-            # Whoever asks just now has a deadline of its own.
+            # A question under way has a deadline of its own.
             return
         with suppress(SpawnerUnreachable):
             await self.ask({"op": "hello"}, [])
@@ -80,7 +79,7 @@ class SpawnerConnection:
         await self.open()
 
     async def supervise(self, argv: list[str]) -> None:
-        """Have the spawner, and each that comes after it, keep this program running."""
+        """Have the spawner, and each successor, keep this program running."""
         self._supervisor_argv = argv
         request = {"op": "supervise", "argv": argv}
         try:
@@ -91,7 +90,7 @@ class SpawnerConnection:
             raise InternalError(f"cannot start the supervisor: {answer['text']}")
 
     async def stop(self) -> None:
-        """Have the spawner end, and wait for that a little; its shims go on."""
+        """Have the spawner end, and wait for the end for up to three seconds; the shims go on."""
         async with self._lock:
             # A question that was broken off has taken the connection along.
             if self._packets is not None or await self._try_connect():
@@ -148,7 +147,7 @@ class SpawnerConnection:
             answer, _ = await self._exchange({"op": "hello"}, [])
             if answer.get("protocol") == records.PROTOCOL:
                 return True
-            # Another version's: let it end, its shims speak for themselves.
+            # A spawner of another version must end; its shims need no spawner.
             self._is_missing = self._has_replaced = True
             await self._exchange({"op": "stop"}, [])
         except SpawnerUnreachable:
@@ -160,7 +159,7 @@ class SpawnerConnection:
         packets = self._packets
         if packets is None or not packets.send(request, fds):
             raise SpawnerUnreachable("cannot start a shim: the spawner went away")
-        # Its answer is read by the loop, and so not before this waits for it.
+        # The loop reads the answer, and so not before this coroutine waits.
         self._answer = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -176,7 +175,7 @@ class SpawnerConnection:
             self._answer = None
 
     def _give_up_on_it(self) -> None:
-        """SIGKILL it, since it would listen on for ever; its shims do not notice."""
+        """Send SIGKILL to a hanging spawner, which would keep listening; shims do not notice."""
         _log.error("The spawner did not answer for %g seconds: replacing it", _ANSWER_SECONDS)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

@@ -22,14 +22,13 @@ class Disks:
         self._root = disks.root_of(runtime_directory)
 
     def directory(self, name: str) -> str:
-        """Where one is mounted."""
         return os.path.join(self._root, name)
 
     async def hold(self, name: str, *, image: str, size_bytes: int, gid: int) -> None:
-        """Have one there with room for so many bytes: made, mounted or changed.
+        """Make, mount or resize a disk so that size_bytes are usable.
 
-        Raises LimitBelowUsage where more is in use, LimitUnsupported where this host lets none
-        grow, and InternalError.
+        Raises LimitBelowUsage where more is in use, LimitUnsupported where this host cannot enlarge
+        disks, and InternalError.
         """
         answer = await self._builders.ask(
             {"op": "hold_disk", "root": self._root, "name": name, "image": image,
@@ -52,15 +51,13 @@ class Disks:
         raise InternalError(f"cannot make or mount the image {image}: {answer['text']}")
 
     async def remove(self, name: str) -> None:
-        """Unmount one; fine where there is none."""
         await self._do({"op": "remove_disk", "root": self._root, "name": name})
 
     async def remove_others(self, kept: Collection[str]) -> None:
-        """Unmount all but these."""
         await self._do({"op": "remove_other_disks", "root": self._root, "kept": list(kept)})
 
     async def remove_all(self) -> None:
-        """At the end of all work: nothing of ours stays mounted."""
+        """Unmount all disks, at the end of all work."""
         if self._is_root:
             await self._do({"op": "remove_all_disks", "root": self._root})
 

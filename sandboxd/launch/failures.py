@@ -40,7 +40,7 @@ _HINTS = {
 
 
 def not_started(event: Mapping[str, Any], subjects: Mapping[str, str]) -> ExecutionNotStarted:
-    """The error for a shim's "failed". subjects: by step what a failure of it is about."""
+    """Return the error for a shim's "failed". subjects: by step, the subject of the message."""
     step, number = str(event["step"]), int(event["errno"])
     cause = os.strerror(number) if number else str(event["text"])
     subject = repr(subjects.get(step, "")[:_SHOWN_CHARACTERS])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's copy of a command's open standard input: a pipe's write end or a terminal's master.
 
-The kernel's buffer is the only one. When it is full the writer waits, and whoever it writes for;
-what was written is the command's, whatever becomes of the daemon.
+The kernel's buffer is the only buffer. While the buffer is full the writer and its client wait;
+bytes written belong to the command, even after the daemon's end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ class InputPipe:
         self._room: asyncio.Future[None] | None = None
 
     async def write(self, data: memoryview) -> int:
-        """Write something of `data`, once there is room; returns how much. Raises StdinClosed."""
         while self._fd >= 0:
             try:
                 return os.write(self._fd, data[:_PIECE_BYTES])
             except BlockingIOError:
                 await self._wait_for_room()
             except OSError as exc:
-                # EIO: a terminal of which nobody has the other end open any more.
+                # EIO: a terminal whose slave no process has open any more.
                 if exc.errno not in (errno.EPIPE, errno.EIO):
                     raise
                 break
@@ -47,8 +46,7 @@ class InputPipe:
         )
 
     def end_character(self) -> bytes:
-        """What a terminal takes for the end of a line or of the input (termios(3), VEOF)."""
-        # ValueError: closed meanwhile, as writing it will tell.
+        # ValueError: closed meanwhile, as the next write will tell.
         with suppress(termios.error, ValueError):
             character: bytes = termios.tcgetattr(self._fd)[_CC][termios.VEOF]
             if character != b"\0":
@@ -57,11 +55,10 @@ class InputPipe:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is a terminal, which has no end of input but a character for it."""
         return self._is_terminal
 
     def close(self) -> None:
-        """Give the copy back, and whoever waits for room up; calling it twice is harmless."""
+        """Close the copy and wake waiting writers; calling twice is harmless."""
         if self._fd >= 0:
             self._wake()
             os.close(self._fd)

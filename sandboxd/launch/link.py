@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's handle on one shim: orders, events, and the pidfd that tells its end."""
+"""The daemon's handle on one shim: orders, events, and the pidfd that reports the shim's end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
 _FREEZE_SECONDS = 10.0
 _EXIT_SECONDS = 10.0
-# A shim greets whoever connects.
+# A shim greets every connection.
 _GREETING_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
 
@@ -49,7 +49,7 @@ class ShimLink:
         self.pidfd = pidfd
         self.pid_namespace = pid_namespace
         self.missing: tuple[str, ...] = ()
-        # By step: what a failure of it is about.
+        # By step, the subject of an error message.
         self.subjects: Mapping[str, str] = {}
         self._record_directory = record_directory
         self.evidence_directory = control_directory
@@ -72,7 +72,6 @@ class ShimLink:
         self.missing = tuple(event["missing"])
 
     async def go(self) -> datetime:
-        """Start the command; after its exec returns when that was. Raises ExecutionNotStarted."""
         self._packets.send({"op": "go"})
         event = await self._wait_for(("started", "failed"), _START_SECONDS)
         if event is None:
@@ -82,7 +81,6 @@ class ShimLink:
         return datetime.fromtimestamp(event["at"], UTC)
 
     async def started(self) -> datetime | None:
-        """When the command of a shim that was found running was started; None if it was not."""
         with suppress(OperationTimedOut):
             event = await self._wait_for(("started", "failed", "ready"), _GREETING_SECONDS)
             if event is not None and event["event"] == "started":
@@ -99,31 +97,22 @@ class ShimLink:
         self._forget()
 
     async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
-        """End the command; the end itself is told by `ended`."""
         self._packets.send({"op": "kill", "code": code.value, "grace_seconds": grace_seconds})
 
     async def signal(self, number: int, *, group: bool) -> None:
-        """Send a signal to the main process, or to its whole group."""
         self._packets.send({"op": "signal", "signal": number, "group": group})
 
     def destroy(self) -> None:
-        """SIGKILL a shim that does not answer, and its pid namespace with it."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     async def freeze(self) -> None:
-        """Stop every process of the execution; its clock stands still."""
         await self._order({"op": "freeze"}, "frozen")
 
     async def thaw(self) -> None:
-        """Let it go on."""
         await self._order({"op": "thaw"}, "thawed")
 
     async def input(self) -> InputPipe | None:
-        """Where its standard input can be written to; None where it is not open (any more).
-
-        Raises ExecutionFinished.
-        """
         if self._input is None:
             answer, fds = await self._ask({"op": "input"})
             if fds:
@@ -131,24 +120,20 @@ class ShimLink:
         return self._input
 
     async def close_input(self) -> None:
-        """Let the command see the end of its input."""
         if self._input is not None:
             self._input.close()
             self._input = None
         await self._ask({"op": "close_input"})
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Change the size of its terminal."""
         await self._ask({"op": "resize", "rows": rows, "cols": cols})
 
     async def ended(self) -> Facts | None:
-        """Wait for the end: the record, or None when the shim died without one."""
         if await self._wait_for(("ended",), None) is None:
             await self._gone.wait()
         return reports.read_facts(self._record_directory)
 
     async def gone(self, *, timeout_seconds: float) -> bool:
-        """Wait until the shim's process, and so its pid namespace, is gone."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._gone.wait()
@@ -162,11 +147,11 @@ class ShimLink:
     async def _order(self, order: dict[str, Any], answer: str) -> None:
         self._events.pop(answer, None)
         self._packets.send(order)
-        # A shim that ended meanwhile has nothing left to stop.
+        # A shim that ended meanwhile has no processes left to stop.
         await self._wait_for((answer, "ended"), _FREEZE_SECONDS)
 
     async def _ask(self, order: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """Its answer to an order, with descriptors. Raises ExecutionFinished."""
+        """Return the shim's answer to an order, with descriptors. Raises ExecutionFinished."""
         what = order["op"].replace("_", " ")
         self._asked += 1
         number = self._asked
@@ -196,7 +181,7 @@ class ShimLink:
     async def _wait_for(
         self, names: tuple[str, ...], timeout_seconds: float | None
     ) -> dict[str, Any] | None:
-        """The first of these events, past or future; None when the shim left."""
+        """Return the first of these events, past or future; None when the shim left."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
@@ -231,7 +216,7 @@ class ShimLink:
         self._changed.set()
 
     def _end_input(self) -> None:
-        """Nobody answers any more, and nobody reads."""
+        """Fail pending orders and close the input: the shim is gone."""
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result(None)
@@ -244,7 +229,7 @@ class ShimLink:
         self._gone.set()
 
     def _forget(self) -> None:
-        """Close what belongs to a shim that is gone; calling it twice is harmless."""
+        """Close all descriptors of a shim that is gone; calling twice is harmless."""
         if self.pidfd >= 0 and self._gone.is_set():
             os.close(self.pidfd)
             self.pidfd = -1

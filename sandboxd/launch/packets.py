@@ -33,8 +33,8 @@ class Packets:
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> bool:
         """Send one packet whole; False when the connection is over.
 
-        The peer's queue holds more packets than we ever have under way, so a full one means that
-        it does not live: that counts as over.
+        The peer's queue holds more packets than are ever under way, so a full queue means that the
+        peer hangs: the connection counts as over.
         """
         if not self._open:
             return False
@@ -54,7 +54,8 @@ class Packets:
             self._socket.close()
 
     def _receive(self) -> None:
-        # One packet a call: the loop comes back while there are more, and others get their turn.
+        # One packet a call: the loop comes back while there are more, and serves further events
+        # between.
         try:
             packet, fds, _, _ = socket.recv_fds(self._socket, records.MAX_PACKET_BYTES, _MAX_FDS)
         except BlockingIOError:

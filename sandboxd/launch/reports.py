@@ -52,7 +52,8 @@ def specification(
         "kill_grace_seconds": command.kill_grace_seconds,
         "filter": seccomp.choose(
             strict=request.sandbox.isolation is Isolation.STRICT,
-            # Of the owner's such a file would give all of the owner's rights to whoever runs it.
+            # A set-id file of the bind's owner would give the owner's rights to every user who runs
+            # the file.
             set_id=not request.sandbox.writes_as_owner,
         ),
         "namespaces": request.private_mounts,
@@ -68,12 +69,12 @@ def specification(
 
 
 def shm_bytes(limits: Limits) -> int:
-    """The size of /dev/shm: a full one shall say ENOSPC, and not hold all of the memory."""
+    """Return the size of /dev/shm, half of the memory, so that ENOSPC comes before an OOM."""
     return limits.memory_bytes // 2
 
 
 def read_facts(record_directory: str) -> Facts | None:
-    """The record a shim left; None when there is none, or none that says what it must."""
+    """Return the record a shim left; None without a record, or with an incomplete record."""
     record = records.read_json(record_directory, records.RECORD_FILE)
     if record is None:
         return None
@@ -110,9 +111,9 @@ def _facts(record: dict[str, Any]) -> Facts:
 
 
 def open_shim(start: dict[str, Any] | None) -> int | None:
-    """A pidfd of the live shim that wrote this start record; None when it is gone.
+    """Return a pidfd of the live shim that wrote this start record; None when the shim is gone.
 
-    The pid alone could be another process' by now: boot and start time must agree.
+    The pid alone may have been reused: boot and start time must agree.
     """
     if start is None or start["boot_id"] != boot_id():
         return None

@@ -36,11 +36,11 @@ _NO_PRIVATE_MOUNTS = (
 
 
 class Roots:
-    """What sandboxes have of their own; fits ports.scheme.Roots.
+    """Roots, networks and binds of sandboxes; fits ports.scheme.Roots.
 
-    images: the folder of the roots that a sandbox may name, None = there is none. system_paths:
-    what else of the host is in a root, read-only; etc_hidden: what of its /etc is not. bind_paths:
-    those that sandboxes may bind, with whether they may write there.
+    images: the folder of the roots that a sandbox may name, None = no images. system_paths: further
+    paths of the host in a root, read-only; etc_hidden: names of /etc left out. bind_paths: the
+    paths that sandboxes may bind, with whether for writing.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Roots:
         self._bind_paths = dict(bind_paths)
         self._root = pins.root_of(runtime_directory)
         self._layers = False
-        # What roots lack here although they can be had, in words.
+        # What this host's roots lack, in words, though roots can be made.
         self.notes: tuple[str, ...] = ()
         # Whether an execution at basic can have mounts of its own.
         self.has_private_mounts = False
@@ -89,8 +89,6 @@ class Roots:
     async def build(
         self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
     ) -> tuple[Bind, ...]:
-        """Make what its isolation and network ask for, unless it is there; its binds, with what
-        became of their owners."""
         wanted = pins.kinds(sandbox.isolation, sandbox.network)
         if not wanted:
             return sandbox.binds
@@ -107,7 +105,7 @@ class Roots:
             ],
             "uid": sandbox.uid,
             "owner_uid": sandbox.owner_uid,
-            # Made by a daemon that ended before it had kept the answer: nothing ran in it yet.
+            # Made by a daemon that ended before the answer was kept: no command ran there yet.
             "anew": any(bind.ownership is None for bind in sandbox.binds),
         }
         answer = await self._builders.ask({"op": "build", **order})
@@ -118,12 +116,10 @@ class Roots:
         raise InternalError(f"cannot make the root of sandbox {sandbox.id}: {answer['text']}")
 
     async def remove(self, sandbox: Sandbox) -> None:
-        """Let go of it; fine where there is none."""
         if pins.kinds(sandbox.isolation, sandbox.network):
             await self._do({"op": "remove", "pins_directory": os.path.join(self._root, sandbox.id)})
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """What an earlier daemon made for sandboxes that are not among these."""
         if self._privileges.is_root:
             kept = list(sandbox_ids)
             await self._do({"op": "remove_others", "pins_root": self._root, "kept": kept})
@@ -179,7 +175,7 @@ class Roots:
             self.notes = (*self.notes, _NO_PRIVATE_MOUNTS.format(answer["text"]))
 
     async def _try_out(self, isolation: Isolation, network: Network) -> tuple[MissingFeature, ...]:
-        # Any directory of ours will do: the holder has no right to it and ends at once.
+        # Any directory of the daemon's will do: the holder has no right to use it and ends at once.
         directory = os.path.join(self._runtime, "executions")
         order = {
             "op": "try",
@@ -201,7 +197,7 @@ class Roots:
         return (MissingFeature(answer["text"], _REMEDIES.get(answer["kind"], _REMEDIES["other"])),)
 
     async def _try_binds(self) -> None:
-        """Note which of the paths that may be bound keep the host's owners."""
+        """Note which of the bind paths keep the host's owners."""
         listed = list(self._bind_paths.items())
         for start in range(0, len(listed), MAX_BINDS):
             some = [{"source": path, "writable": rw} for path, rw in listed[start:][:MAX_BINDS]]

@@ -29,7 +29,7 @@ from sandboxd.protocol import records
 from sandboxd.protocol.evidence import socket_path
 
 _ATTEMPTS = 3
-# sun_path of unix(7) less "/executions/<12>-<12>/control" and its NUL.
+# sun_path of unix(7) less "/executions/<12>-<12>/control" and a NUL.
 MAX_RUNTIME_PATH = 107 - 46
 
 
@@ -41,13 +41,13 @@ def spawner_argv(socket_path: str, *, idle_seconds: float | None) -> list[str]:
 
 
 async def start_spawner_process(socket_path: str) -> None:
-    """Start one as a child, where no service manager does: the daemon's only fork.
+    """Start a spawner as a child, where no service manager does: the daemon's only fork.
 
-    It outlives the daemon, and ends by itself once it has been idle and without one for a minute.
+    The spawner outlives the daemon, and ends after a minute without shims and daemon.
     """
-    # It is our only child and nobody waits for it: the kernel shall reap it (signal(7)).
+    # The spawner is the only child and is never waited for: the kernel shall reap it (signal(7)).
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # Not posix_spawn: glibc's leaves its internal signals ignored, in every command after it too.
+    # Not posix_spawn: glibc's leaves its internal signals ignored, in every later command too.
     process = subprocess.Popen(  # noqa: ASYNC220 - returns after the fork, at start-up
         spawner_argv(socket_path, idle_seconds=60.0),
         stdin=subprocess.DEVNULL,
@@ -61,9 +61,9 @@ async def start_spawner_process(socket_path: str) -> None:
 
 
 class SpawnerClient:
-    """Asks one spawner for shims; fits ports.launch.Launcher.
+    """A client that asks a spawner for shims; fits ports.launch.Launcher.
 
-    start: makes a spawner listen on the path it is given.
+    start: makes a spawner listen on the given path.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SpawnerClient:
 
     @property
     def runtime_directory(self) -> str:
-        """What the spawner makes is below it."""
+        """The directory below which the spawner makes files."""
         return self._runtime
 
     async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
@@ -93,19 +93,19 @@ class SpawnerClient:
         await self._spawner.open()
 
     async def upkeep(self) -> None:
-        """See that the spawner answers, before somebody needs it. Raises SpawnerUnreachable."""
+        """Check that the spawner answers, ahead of need. Raises SpawnerUnreachable."""
         await self._spawner.check()
 
     async def supervise(self, argv: list[str]) -> None:
-        """Have the spawner run this program, and run it again whenever it ends."""
+        """Have the spawner run this program, and run the program again whenever it ends."""
         await self._spawner.supervise(argv)
 
     async def stop_spawner(self) -> None:
-        """Have the spawner end, and wait for that a little; its shims go on."""
+        """Have the spawner end, and wait for the end for up to three seconds; the shims go on."""
         await self._spawner.stop()
 
     async def stop_started(self) -> None:
-        """Have the spawner end if there was none before this object started one."""
+        """Have the spawner end if this object started it."""
         if self._spawner.has_started:
             await self._spawner.stop()
 
@@ -134,7 +134,7 @@ class SpawnerClient:
 
     async def hold(self) -> ShimLink:
         """A shim without a command, to be aborted: for probes."""
-        # A name of its own: one that was killed meanwhile has left its directory.
+        # A fresh name: a probe that was killed has left a directory.
         name = f"probe-{new_id()}"
         directory = self._control_directory(name)
         return await self._launch(name, {"record_directory": directory}, None)
@@ -142,7 +142,6 @@ class SpawnerClient:
     async def attach(
         self, sandbox_id: str, execution_id: str, record_directory: str
     ) -> ShimLink | None:
-        """The live shim of an execution of an earlier daemon; None when there is none."""
         start = records.read_json(record_directory, records.START_FILE)
         pidfd = reports.open_shim(start)
         directory = self._control_directory(f"{sandbox_id}-{execution_id}")
@@ -150,9 +149,9 @@ class SpawnerClient:
             shutil.rmtree(directory, ignore_errors=True)
             return None
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The queue of one that hangs may be full of earlier daemons' connections.
+        # The queue of a hanging shim may be full of earlier daemons' connections.
         connection.setblocking(False)
-        # Refused: it lives, but is past its record. Its end is told by the pidfd.
+        # Refused: the shim lives, but has written the record. The pidfd tells the end.
         with suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             connection.connect(os.path.join(directory, "control"))
         return ShimLink(
@@ -161,7 +160,6 @@ class SpawnerClient:
         )  # fmt: skip
 
     def read_record(self, record_directory: str) -> Facts | None:
-        """The record of an execution whose shim is gone; None when it left none."""
         return reports.read_facts(record_directory)
 
     # -- private
@@ -171,7 +169,7 @@ class SpawnerClient:
 
     async def _launch(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
         for _ in range(_ATTEMPTS - 1):
-            # A shim that it made before it went away finds itself alone, and ends.
+            # A shim of a spawner that went away finds no connection, and ends.
             with suppress(SpawnerUnreachable):
                 return await self._launch_once(name, spec, stdin)
         return await self._launch_once(name, spec, stdin)
@@ -213,9 +211,9 @@ class SpawnerClient:
 
 
 def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
-    """A listening control socket for the shim and a connection to it for us.
+    """Return a listening control socket for the shim and a connection to that socket.
 
-    Made before the shim exists, so that there is no moment at which it cannot be reached.
+    Made before the shim exists, so that the shim is reachable from the first moment.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's side of the supervisor: writes what is wanted, rings, and waits until it is so."""
+"""The daemon's side of the supervisor: writes the wanted state, rings, and waits for the answer."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _log = logging.getLogger(__name__)
 
 
 class SupervisorUnreachable(SandboxdError):
-    """Raised when no supervisor answers: limits on a sum would be held by nobody."""
+    """Raised when no supervisor answers: no process would hold limits on a sum."""
 
     retryable = True
 
 
 class NotSupervised(SandboxdError):
-    """Raised when the supervisor cannot do as it is told: a limit on a sum would not be held."""
+    """Raised when the supervisor cannot follow a file: a limit on a sum would not be held."""
 
     retryable = True
 
@@ -50,7 +50,7 @@ def supervisor_argv(runtime_directory: str) -> list[str]:
 
 
 class SupervisorClient:
-    """start: sees to it that a supervisor runs, and runs again when it dies."""
+    """A client of the supervisor. start: keeps a supervisor running."""
 
     def __init__(
         self, runtime_directory: str, start: Callable[[list[str]], Awaitable[None]]
@@ -63,12 +63,12 @@ class SupervisorClient:
         self._connection: socket.socket | None = None
 
     async def open(self) -> dict[str, Any]:
-        """Have one run; what it can do here. Raises SupervisorUnreachable."""
+        """Start a supervisor and return its features. Raises SupervisorUnreachable."""
         self.directory.make()
         await self.start()
         answer = await self.ask({"op": "hello"})
         if answer.get("protocol") != PROTOCOL:
-            # Another version's; its keeper starts ours in its place.
+            # A supervisor of another version; its keeper starts this version's instead.
             await self.tell({"op": "stop"})
             answer = await self.ask({"op": "hello"})
         if answer.get("protocol") != PROTOCOL:
@@ -76,7 +76,7 @@ class SupervisorClient:
         return answer
 
     async def start(self) -> None:
-        """See to it that one runs, without waiting for it."""
+        """Have a supervisor kept running, without waiting for the start."""
         await self._start(supervisor_argv(self._runtime))
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class SupervisorClient:
             raise host_lacks(what, exc, self.directory.path) from exc
 
     async def load(self, sandbox: str) -> None:
-        """Have it supervised as written; returns once it is.
+        """Have the supervisor follow the sandbox's file; return once the file is in force.
 
         Raises SupervisorUnreachable and NotSupervised.
         """
@@ -107,19 +107,19 @@ class SupervisorClient:
             raise NotSupervised(str(why))
 
     async def drop(self, sandbox: str) -> None:
-        """Have it supervised no more; it is enough that the file is gone."""
+        """Remove the sandbox's file and ring; the file's absence suffices."""
         self.directory.remove(sandbox)
         with suppress(SupervisorUnreachable):
             await self._ask_once({"op": "load", "sandbox": sandbox})
 
     async def tell(self, order: dict[str, Any]) -> bool:
-        """Whether it obeyed; False where it is absent, too."""
+        """Whether the supervisor obeyed; False also without a supervisor."""
         with suppress(SupervisorUnreachable):
             return bool((await self._ask_once(order)).get("ok"))
         return False
 
     async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Its answer, after starting one where none answers. Raises SupervisorUnreachable."""
+        """Return the supervisor's answer, after a start if needed. Raises SupervisorUnreachable."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _START_SECONDS
         asked_for_one = False
@@ -132,11 +132,11 @@ class SupervisorClient:
             if not asked_for_one:
                 asked_for_one = True
                 await self.start()
-            # It listens when it is ready; nobody tells us.
+            # A supervisor listens when ready, and no event tells the daemon.
             await asyncio.sleep(_RETRY_SECONDS)
 
     def memory_now(self, sandbox: str) -> int | None:
-        """Bytes used, by a look of this moment; None where it does not answer at once."""
+        """Return the bytes used now; None where the supervisor does not answer at once."""
         order = {"op": "memory", "sandbox": sandbox}
         with suppress(OSError):
             answer = seqpacket.ask(
@@ -147,7 +147,7 @@ class SupervisorClient:
         return None
 
     async def usage(self, sandbox: str) -> dict[str, Any] | None:
-        """Fields of a SandboxUsage, by a look of this moment; None where nobody answers."""
+        """Return the fields of a SandboxUsage, measured now; None where no supervisor answers."""
         with suppress(SupervisorUnreachable):
             answer = await self._ask_once({"op": "usage", "sandbox": sandbox})
             found: dict[str, Any] | None = answer.get("usage")
@@ -155,7 +155,7 @@ class SupervisorClient:
         return None
 
     async def execution_usages(self, sandbox: str) -> dict[str, dict[str, Any]]:
-        """The same for each of its executions; none where nobody answers."""
+        """Return the usage of each running execution, by id; empty where no supervisor answers."""
         with suppress(SupervisorUnreachable):
             answer = await self._ask_once({"op": "executions", "sandbox": sandbox})
             found: dict[str, dict[str, Any]] = answer.get("executions", {})
@@ -176,7 +176,7 @@ class SupervisorClient:
                         return decode(packet)
                     raise ConnectionResetError("the supervisor went away")
             except (OSError, TimeoutError) as exc:
-                # TimeoutError is an OSError; one by the kernel has an errno.
+                # TimeoutError is an OSError; the kernel's has an errno.
                 if isinstance(exc, TimeoutError) and exc.errno is None:
                     self._kill_silent()
                 self.close()
@@ -187,10 +187,10 @@ class SupervisorClient:
                 raise
 
     def _kill_silent(self) -> None:
-        """SIGKILL one that hangs: it would hold no limit, and nobody would come after it."""
+        """Send SIGKILL to a hanging supervisor, which would hold no limit and block a successor."""
         if self._connection is None:
             return
         _log.error("The supervisor did not answer for %g seconds: ending it", _ANSWER_SECONDS)
-        # It is the one that called listen(2), and its socket is still open: no other's pid.
+        # The pid called listen(2) and the socket is still open: the pid is not reused.
         with suppress(ProcessLookupError):
             os.kill(credentials(self._connection).pid, signal.SIGKILL)
