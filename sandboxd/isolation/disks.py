@@ -168,8 +168,7 @@ def _grow(directory: str, image: str, by_bytes: int) -> None:
 
 
 def _run(program: str, *arguments: str, worst: int = 0) -> None:
-    """Run a program of e2fsprogs. Raises OSError with the program's output for a status above
-    `worst`."""
+    """Run a program of e2fsprogs. Raises OSError, with the output, for a status above `worst`."""
     paths = [os.path.join(folder, program) for folder in _PROGRAM_FOLDERS]
     path = next((path for path in paths if os.path.exists(path)), None)
     if path is None:

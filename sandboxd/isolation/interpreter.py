@@ -19,8 +19,7 @@ LOADER = "the loader of its ELF header"
 
 
 def needed_by(program: str, env: Mapping[str, str]) -> str | None:
-    """Return the interpreter that a script or binary names; None if the program is absent or needs
-    none."""
+    """Return the interpreter that a program names; None if the program is absent or names none."""
     path = _find(program, env)
     if path is None:
         return None

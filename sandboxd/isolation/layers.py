@@ -116,8 +116,11 @@ def refresh() -> None:
 
 
 def mount_points() -> Iterator[tuple[str, str]]:
-    """Path and source of each mount. proc_pid_mountinfo(5): the fifth field, and the second after
-    the hyphen; spaces and the like in octal."""
+    """Yield mount point and source of each mount.
+
+    proc_pid_mountinfo(5): the fifth field, and the second after the hyphen; spaces and the like in
+    octal.
+    """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             mount, _, file_system = line.partition(" - ")

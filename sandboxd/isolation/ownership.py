@@ -161,8 +161,10 @@ def _open(one: Plan, sandbox_uid: int) -> tuple[int, str]:
 
 @contextmanager
 def _user_namespace(owner: Owner, sandbox_uid: int) -> Iterator[int]:
-    """A descriptor of a user namespace that maps the owner's ids to the sandbox's, and has no
-    process. Raises OSError."""
+    """Yield a user namespace that maps the owner's ids to the sandbox's, without a process.
+
+    The namespace is a descriptor, closed with the context. Raises OSError.
+    """
     held_read, held_write = os.pipe2(os.O_CLOEXEC)
     made_read, made_write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()

@@ -67,8 +67,7 @@ class UidRange:
             write_whole(os.path.join(self._claims, str(uid)), self._claim(sandbox_id))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
-        """Free the uids that an earlier daemon of this instance took for sandboxes not in
-        `sandbox_ids`."""
+        """Free the uids taken by an earlier daemon of this instance, except for `sandbox_ids`."""
         await asyncio.to_thread(self._discard_unknown, sandbox_ids)
 
     def _discard_unknown(self, sandbox_ids: Collection[str]) -> None:

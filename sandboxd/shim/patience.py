@@ -20,8 +20,7 @@ _Result = TypeVar("_Result")
 
 
 def patiently(call: Callable[[], _Result]) -> _Result:
-    """Return the result of `call`, repeated for up to 10 seconds while ENOMEM. Raises as `call`
-    does."""
+    """Return the result of `call`. Raises as `call` does, but ENOMEM only after 10 seconds."""
     deadline = time.monotonic() + _SECONDS
     while True:
         try:

@@ -277,8 +277,7 @@ class Shim:
                 self._control.answer(order, {}, [])
 
     def _largest_process(self) -> int | None:
-        """Return the largest resident set in bytes: exact from getrusage(2), else the sampled
-        minimum."""
+        """Return the largest resident set in bytes: by getrusage(2), else the sampled minimum."""
         seen = None if self._sampler is None else self._sampler.peak_bytes
         return largest_child_bytes(self._setup.peak_bytes) or seen
 

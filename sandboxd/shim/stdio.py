@@ -68,8 +68,7 @@ class Stdio:
 
     @property
     def excess(self) -> str:
-        """Return the limit that the output exceeded: the execution's, or the room on the host's
-        disk."""
+        """Return the limit that the output exceeded: the execution's, or the host's disk."""
         is_greedy = any(stream.is_greedy for stream in self._outputs)
         return "output_of_host" if is_greedy else "output"
 
@@ -91,8 +90,7 @@ class Stdio:
         return True
 
     def close_input(self) -> None:
-        """Close the shim's copy; the command sees the end of input once every daemon's copy is
-        closed."""
+        """Close the shim's copy: the input ends once every daemon's copy is closed."""
         if self._held_fd is not None and not self.is_terminal:
             os.close(self._held_fd)
             self._held_fd = None

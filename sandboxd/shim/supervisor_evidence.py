@@ -15,8 +15,7 @@ _MAX_PACKET_BYTES = 4096
 
 
 def evidence_of(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return `verdict` and `supervised`, None where no supervisor wrote a file; {} without
-    supervisor."""
+    """Return `verdict` and `supervised`, None for a missing file; {} without supervisor."""
     path, directory = spec.get("supervisor"), spec.get("evidence_directory")
     if path is None or directory is None:
         return {}

@@ -73,8 +73,7 @@ class Group:
         return Gains(ticks / TICKS_PER_SECOND, max(0, self._read), max(0, self._written))
 
     def look_at_memory(self) -> None:
-        """Read all resident sets anew: freeing memory causes no fault, so freed memory can go
-        unseen."""
+        """Read all resident sets anew: freed memory causes no fault, and can go unseen."""
         for process in list(self.members.values()):
             with suppress(ProcessLookupError, FileNotFoundError):
                 self._look_at_memory(process)
@@ -130,8 +129,11 @@ class Group:
 
 
 def sums(groups: Iterable[Group], file_bytes: int, unseen_bytes: int | None = None) -> MemoryTotals:
-    """Bounds on what the groups use together. unseen_bytes: what all files in memory of the host
-    grew by since the scan that found file_bytes; None: not all are found."""
+    """Return bounds on the memory of the groups together.
+
+    unseen_bytes: growth of the host's files in memory since the scan that found file_bytes; None =
+    not all files are found.
+    """
     resident = anonymous = largest = faults = 0
     for group in groups:
         for process in group.members.values():

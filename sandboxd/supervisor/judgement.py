@@ -17,8 +17,11 @@ from sandboxd.supervisor.memory import MemoryGauge, MemoryTotals
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a look may read. unseen_bytes: growth of the host's files in memory since the last scan
-    of the sandbox began. slice_seconds: how long to measure now."""
+    """The extent of a look.
+
+    unseen_bytes: growth of the host's files in memory since the last scan of the sandbox began.
+    slice_seconds: how long to measure now.
+    """
 
     abilities: Abilities
     unseen_bytes: int

@@ -21,8 +21,7 @@ _POLL_SECONDS = 0.0001
 
 
 def by_depth(members: Mapping[int, Process]) -> list[list[Process]]:
-    """Group processes by depth: processes without a parent among `members`, the children, and so
-    on."""
+    """Group processes by depth: first those without a parent among `members`."""
     depths: dict[int, int] = {}
     for pid in members:
         path = []

@@ -28,8 +28,10 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True)
 class Holdings:
-    """Paths by inode of the files in memory that descriptors and mappings led to; `ran`,
-    `mapped_ran` and `new_memory` tell as of when."""
+    """Files in memory that descriptors and mappings led to: paths by inode.
+
+    ran, mapped_ran, new_memory: the state of process and host when the paths were read.
+    """
 
     ran: bytes = b""
     mapped_ran: bytes = b""

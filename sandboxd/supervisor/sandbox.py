@@ -175,8 +175,7 @@ class Sandbox:
         )
 
     def judge_soon(self) -> None:
-        """After a complete scan, look now if the files changed, or if the sandbox is stopped for
-        the scan."""
+        """Look now, after a scan, if the files changed or the sandbox is stopped for the scan."""
         files = sum(sum(one.files.values()) for one in self._groups())
         files += sum(execution.segments[1] for execution in self.executions.values())
         if files != self._files_bytes or self._is_blind:
@@ -265,8 +264,7 @@ class Sandbox:
         return self.scan.is_long(now) and self._unseen > self.room_bytes
 
     def _is_quiet(self, now: float) -> bool:
-        """Whether no process ran since a look without open questions. At least once a second:
-        False."""
+        """Whether no process ran since a look without open questions; False once a second."""
         if self._must_judge or self._has_newcomers or now - self._looked_at > _QUIET_SECONDS:
             return False
         try:
@@ -282,8 +280,7 @@ class Sandbox:
     # -- memory
 
     def _living(self) -> list[Execution]:
-        """Executions not condemned: memory of a condemned execution must not count against the
-        rest."""
+        """Executions not condemned: a condemned one's memory must not count against the rest."""
         return [e for e in self.executions.values() if not e.is_condemned]
 
     def _judge_memory(self, view: View) -> None:

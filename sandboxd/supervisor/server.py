@@ -158,8 +158,10 @@ class Server:
             self._stopping = True
 
     def _load(self, name: str) -> str | None:
-        """Follow a sandbox's file; return the error as text, or None. Errors are retried at the
-        upkeep."""
+        """Follow a sandbox's file; return the error as text, or None.
+
+        The upkeep retries after an error.
+        """
         try:
             is_there = self._follow(name)
         except (OSError, ValueError) as exc:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a group of processes must stand still for now: buckets for CPU time and both directions
-of IO. Pure."""
+"""Whether processes must be stopped for now: buckets for CPU time, IO read and IO written. Pure."""
 
 from __future__ import annotations
 
