@@ -9,11 +9,13 @@ whatever fills the disk later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 _MOST_ALLOWED_BYTES = 64 << 20
 _ALLOWED_SHARE = 4
+# Above half of the floor in all: many owners within their share must not fill the disk.
+_LITTLE_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +48,25 @@ class Sizes:
         return output.size_bytes - self.of_execution.get(output.execution_id, 0)
 
 
-def allowed_bytes(floor_bytes: int) -> int:
+def allowed_bytes(floor_bytes: int, grown_bytes: int) -> int:
     """Return the growth allowed to every owner during a shortage.
 
-    floor_bytes: free space to keep.
+    floor_bytes: free space to keep. grown_bytes: growth of all owners together; above half of the
+    floor every owner may keep a sixteenth alone.
     """
-    return min(_MOST_ALLOWED_BYTES, floor_bytes // _ALLOWED_SHARE)
+    allowed = min(_MOST_ALLOWED_BYTES, floor_bytes // _ALLOWED_SHARE)
+    return allowed if grown_bytes <= floor_bytes // 2 else allowed // _LITTLE_SHARE
 
 
 def liable(
-    outputs: Sequence[Output], before: Sizes, lacking: int, allowed: int
+    outputs: Sequence[Output], before: Sizes, lacking: int, allowed: Callable[[int], int]
 ) -> tuple[list[Output], int]:
     """Return the output to end (open) or remove (complete), and the bytes still lacking.
 
-    before: sizes at the last time with room. lacking: bytes to gain. Chooses repeatedly the largest
-    growth of the owner with the largest growth, until the owner's growth is at most `allowed`
-    bytes. An owner loses no more bytes of results than the growth: a larger result stays.
+    before: sizes at the last time with room. lacking: bytes to gain. allowed: growth of an owner
+    that stays, of the growth of all owners. Chooses repeatedly the largest growth of the owner with
+    the largest growth. An owner loses no more bytes of results than the growth: a larger result
+    stays.
     """
     grown: dict[int, list[Output]] = defaultdict(list)
     for output in outputs:
@@ -76,8 +81,9 @@ def liable(
         added[uid] = sum(map(before.growth, those))
     chosen: list[Output] = []
     while lacking > 0 and added:
-        uid = max(added, key=lambda one: (min(added[one], net[one]), one))
-        if min(added[uid], net[uid]) <= allowed:
+        growths = {one: max(0, min(added[one], net[one])) for one in added}
+        uid = max(growths, key=lambda one: (growths[one], one))
+        if growths[uid] <= allowed(sum(growths.values())):
             break
         output = grown[uid].pop()
         growth = before.growth(output)

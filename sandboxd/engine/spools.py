@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 from sandboxd.core.model import ErrorCode
 from sandboxd.engine.context import Context
@@ -56,7 +57,8 @@ class Spools:
 
     async def _make_room(self, outputs: list[Output], before: Sizes, room: Room) -> None:
         lacking = 2 * room.floor_bytes - room.free_bytes
-        chosen, missing = liable(outputs, before, lacking, allowed_bytes(room.floor_bytes))
+        allowed = partial(allowed_bytes, room.floor_bytes)
+        chosen, missing = liable(outputs, before, lacking, allowed)
         places = {one.execution.id: (live, one) for live, one in self._executions()}
         for output in chosen:
             if output.execution_id in places:

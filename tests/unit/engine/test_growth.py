@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ def out(name: str, size: int, owner: int = ONE, *, is_open: bool = False) -> Out
 
 
 def chosen(now: list[Output], before: list[Output], lacking: int = PLENTY) -> tuple[list[str], int]:
-    found, missing = liable(now, Sizes.of(before), lacking, ALLOWED)
+    found, missing = liable(now, Sizes.of(before), lacking, lambda _: ALLOWED)
     return [one.execution_id for one in found], missing
 
 
@@ -76,9 +78,24 @@ def test_what_has_gone_makes_room_for_what_comes() -> None:
 
 
 def test_a_small_disk_allows_less() -> None:
-    assert allowed_bytes(GIB) == ALLOWED
-    assert allowed_bytes(40 * MIB) == 10 * MIB
-    assert allowed_bytes(0) == 0
+    assert allowed_bytes(GIB, GIB // 2) == ALLOWED
+    assert allowed_bytes(40 * MIB, 20 * MIB) == 10 * MIB
+    assert allowed_bytes(0, 0) == 0
+
+
+def test_many_who_add_what_is_allowed_leave_the_floor() -> None:
+    """Fifty add at once what each of them may, and somebody else little."""
+    floor = GIB
+    each = [out(f"{n:02}", ALLOWED, ONE + 1 + n) for n in range(50)]
+    now = [*each, out("modest", 3 * MIB)]
+    free = 2 * floor - sum(one.size_bytes for one in now)
+    assert free < 0
+    found, missing = liable(now, Sizes(), 2 * floor - free, partial(allowed_bytes, floor))
+    assert free + sum(one.size_bytes for one in found) >= 3 * floor // 2
+    assert "modest" not in {one.execution_id for one in found}
+    assert missing <= floor // 2
+    # What files take of the room makes nobody's share smaller.
+    assert liable(each[:8], Sizes(), 2 * floor, partial(allowed_bytes, floor))[0] == []
 
 
 OUTPUTS = st.dictionaries(
@@ -104,7 +121,7 @@ def test_no_owner_loses_more_than_it_added(
         return [Output(name, ord(name) % 2, *one) for name, one in sizes.items()]
 
     then = Sizes.of(outputs(before))
-    found, missing = liable(outputs(seen), then, lacking, allowed)
+    found, missing = liable(outputs(seen), then, lacking, lambda _: allowed)
     for uid in (0, 1):
         grew = Sizes.of(outputs(seen)).of_owner.get(uid, 0) - then.of_owner.get(uid, 0)
         given_up = [one for one in found if one.owner_uid == uid and not one.is_open]
