@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state directory's lock and instance id: one daemon at a time, one id for ever."""
+"""Locks of the state and the runtime directory, and the instance id.
+
+Each directory belongs to one daemon at a time; the state directory names its instance for ever.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _RUNTIME_LOCK = "daemon.lock"
 
 @contextmanager
 def lock(state_directory: str, runtime_directory: str) -> Iterator[None]:
-    """Hold the state directory's lock; raises ConfigError where a second daemon has the lock."""
+    """Hold the locks of both directories. Raises ConfigError where a second daemon has a lock.
+
+    A daemon removes from both at start all that is unknown to the daemon.
+    """
     # Both may be one directory.
     with _locked(state_directory, "lock", "state", "--state-dir"):
         with _locked(runtime_directory, _RUNTIME_LOCK, "sockets", "--runtime-dir"):

@@ -39,7 +39,7 @@ class Workers:
     """A bounded pool of threads that act as sandboxes' uids."""
 
     def __init__(self, name: str, privileges: Privileges, threads: int = _THREADS) -> None:
-        # Whether its threads act as others.
+        # Whether the threads act as sandboxes' uids.
         self.is_root = privileges.is_root
         self._thread = local()
         self._turns = Turns(threads)
