@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's cgroup v2 files: read here, and written only below a delegated scope."""
+"""The kernel's cgroup v2 files: read by all, written only below a delegated scope."""

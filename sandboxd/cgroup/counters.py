@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of cgroup v2 (kernel: Documentation/admin-guide/cgroup-v2.rst). Standard library only.
 
-A file that this kernel lacks gives None, never 0: unknown is not nothing.
+A file that this kernel lacks gives None, never 0: unknown is not zero.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ROOT = "/sys/fs/cgroup"
 
 
 def own_cgroup(proc_file: str = "/proc/self/cgroup") -> str | None:
-    """The path below the unified hierarchy of a process, from its /proc/PID/cgroup; None on v1."""
+    """Return a process's path below the unified hierarchy, from /proc/PID/cgroup; None on v1."""
     with open(proc_file, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             if line.startswith("0::"):
@@ -21,7 +21,7 @@ def own_cgroup(proc_file: str = "/proc/self/cgroup") -> str | None:
 
 
 def read_text(directory: str, name: str) -> str | None:
-    """An attribute's text, None where the kernel or the cgroup does not have it."""
+    """Return an attribute's text; None where the kernel or the cgroup lacks the attribute."""
     try:
         with open(os.path.join(directory, name), encoding="ascii") as file:
             return file.read()
@@ -35,25 +35,25 @@ def read_text(directory: str, name: str) -> str | None:
 
 
 def read_number(directory: str, name: str) -> int | None:
-    """An attribute with one number; None for "max" and where it is missing."""
+    """Return an attribute's number; None for "max" and for a missing attribute."""
     text = read_text(directory, name)
     return int(text) if text is not None and text.strip().isdigit() else None
 
 
 def read_keys(directory: str, name: str) -> dict[str, int] | None:
-    """A flat-keyed attribute such as memory.events."""
+    """Return a flat-keyed attribute such as memory.events; None where missing."""
     text = read_text(directory, name)
     return None if text is None else parse_keys(text)
 
 
 def parse_keys(text: str) -> dict[str, int]:
-    """The text of a flat-keyed attribute."""
+    """Parse the text of a flat-keyed attribute."""
     pairs = (line.split() for line in text.splitlines())
     return {key: int(value) for key, value in pairs}
 
 
 def read_io(directory: str) -> dict[str, int] | None:
-    """rbytes and wbytes of io.stat summed over devices; None where nothing is accounted."""
+    """Return rbytes and wbytes of io.stat summed over devices; None without io.stat."""
     text = read_text(directory, "io.stat")
     if text is None:
         return None
@@ -67,19 +67,19 @@ def read_io(directory: str) -> dict[str, int] | None:
 
 
 def key(directory: str, name: str, field: str) -> int | None:
-    """One field of a flat-keyed attribute."""
+    """Return a field of a flat-keyed attribute; None where missing."""
     keys = read_keys(directory, name)
     return None if keys is None else keys.get(field)
 
 
 def ancestors(scope: str) -> tuple[str, str]:
-    """Directories of the sandbox's slice and of the aggregate's, for a scope's directory."""
+    """Return the directories of the sandbox's slice and of the parent slice above a scope."""
     sandbox = os.path.dirname(scope)
     return sandbox, os.path.dirname(os.path.dirname(sandbox))
 
 
 def baseline(scope: str) -> dict[str, int | None]:
-    """Counters of the slices above before an execution starts, to be compared with `final`."""
+    """Return counters of the slices above before an execution starts, to compare with `final`."""
     sandbox, aggregate = ancestors(scope)
     return {
         "sandbox_oom": key(sandbox, "memory.events.local", "oom"),
@@ -90,7 +90,7 @@ def baseline(scope: str) -> dict[str, int | None]:
 
 
 def final(scope: str) -> dict[str, int | None]:
-    """All counters of a scope and of the slices above, while the scope still exists."""
+    """Return all counters of a scope and of the slices above, while the scope still exists."""
     memory = read_keys(scope, "memory.events") or {}
     cpu = read_keys(scope, "cpu.stat") or {}
     io = read_io(scope) or {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host's cgroups are: hierarchy, controllers, and how much memory is above us."""
+"""The host's cgroups: hierarchy, controllers, and the bounds above the daemon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandboxd.osutil.libc import libc
 # include/uapi/linux/magic.h
 _CGROUP2_SUPER_MAGIC = 0x63677270
 _NEEDED = frozenset({"cpu", "io", "memory", "pids"})
-# A v1 limit that nobody set reads as the largest page-aligned long.
+# A v1 limit that was never set reads as the largest page-aligned long.
 _V1_UNLIMITED = 1 << 62
 
 
@@ -32,7 +32,7 @@ class Hierarchy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
-    """The tightest bound on memory above us, and where it is set."""
+    """The tightest bound on memory above the daemon, in bytes, and the file that sets the bound."""
 
     bytes: int
     source: str
@@ -40,21 +40,21 @@ class MemoryBound:
 
 @dataclass(frozen=True, slots=True)
 class TasksBound:
-    """The tightest bound on processes and threads together, and where it is set."""
+    """The tightest bound on processes and threads together, and the file that sets the bound."""
 
     count: int
     source: str
 
 
 def place(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place:
-    """What runs us, by the marks that each leaves; systemd-detect-virt(1) takes the same ones."""
+    """Return the host or container around the daemon, by the marks of systemd-detect-virt(1)."""
     if "KUBERNETES_SERVICE_HOST" in environ:
         return Place.KUBERNETES
     if os.path.exists(os.path.join(root, "run/.containerenv")):
         return Place.PODMAN
     if os.path.exists(os.path.join(root, ".dockerenv")):
         return Place.DOCKER
-    # What systemd as the container's first program was told, or any other first program.
+    # The container's name, as told to systemd or a different first program of the container.
     told = _read(os.path.join(root, "run/systemd/container"))
     first = _read(os.path.join(root, "proc/1/environ")).split("\0")
     names = [word.removeprefix("container=") for word in first if word.startswith("container=")]
@@ -65,7 +65,7 @@ def place(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place:
 
 
 def _read(path: str) -> str:
-    """A file's text; nothing where it is missing, or its kernel or owner keeps it from us."""
+    """Return a file's text; "" where the file is missing or unreadable."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -74,7 +74,7 @@ def _read(path: str) -> str:
 
 
 def hierarchy(root: str = ROOT) -> Hierarchy:
-    """By the file system's magic number, as systemd does."""
+    """Return how cgroups are mounted, by the file system's magic number as systemd does."""
     if _magic(root) == _CGROUP2_SUPER_MAGIC:
         return Hierarchy.UNIFIED
     if _magic(os.path.join(root, "unified")) == _CGROUP2_SUPER_MAGIC:
@@ -82,19 +82,19 @@ def hierarchy(root: str = ROOT) -> Hierarchy:
     try:
         mounted = bool(os.listdir(root))
     except OSError:
-        # Not there, or not for us to read: nothing we could use.
+        # A missing or unreadable hierarchy is of no use to the daemon.
         mounted = False
     return Hierarchy.LEGACY if mounted else Hierarchy.NONE
 
 
 def missing_controllers(directory: str = ROOT) -> list[str]:
-    """Those of cpu, io, memory and pids that a v2 cgroup does not have."""
+    """Return those of cpu, io, memory and pids that a v2 cgroup lacks."""
     text = read_text(directory, "cgroup.controllers") or ""
     return sorted(_NEEDED - set(text.split()))
 
 
 def kernel_version(release: str | None = None) -> tuple[int, int]:
-    """(6, 12) for "6.12.43-amd64"."""
+    """Return (6, 12) for "6.12.43-amd64"."""
     match = re.match(r"(\d+)\.(\d+)", release or os.uname().release)
     if match is None:
         raise ValueError(f"not a kernel release: {release!r}")
@@ -102,10 +102,10 @@ def kernel_version(release: str | None = None) -> tuple[int, int]:
 
 
 def memory_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> MemoryBound:
-    """The tightest finite memory limit of cgroups, else MemTotal.
+    """Return the tightest finite memory limit of cgroups, else MemTotal.
 
-    own: commands stay below our own cgroup, and all from there up count; else only what is above
-    every cgroup we see, as a container has it.
+    own: commands stay below the daemon's own cgroup, and all limits from there up count; else only
+    limits above every visible cgroup, as in a container.
     """
     total = MemoryBound(memory_total(proc), "MemTotal of /proc/meminfo")
     text = _own_cgroups(proc)
@@ -114,10 +114,10 @@ def memory_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> MemoryB
 
 
 def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBound:
-    """The tightest finite bound on tasks: the kernel's two, and those of cgroups.
+    """Return the tightest finite bound on tasks: the two of the kernel, and those of cgroups.
 
-    own: commands stay below our own cgroup; else only what is above every cgroup we see counts, as
-    a container has it.
+    own: commands stay below the daemon's own cgroup; else only bounds above every visible cgroup
+    count, as in a container.
     """
     bounds = []
     for name in ("threads-max", "pid_max"):
@@ -133,8 +133,10 @@ def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBou
 
 
 def terminals(proc: str = "/proc") -> int | None:
-    """The pseudo-terminals that may be open outside of the host's own mount namespace, for which
-    the kernel keeps some (sysctl/kernel.rst); None where it does not say."""
+    """Return how many pseudo-terminals may be open; None where the kernel does not say.
+
+    The kernel reserves some for the host's own mount namespace (sysctl/kernel.rst), left out here.
+    """
     most = read_number(os.path.join(proc, "sys/kernel/pty"), "max")
     kept = read_number(os.path.join(proc, "sys/kernel/pty"), "reserve")
     return None if most is None or kept is None else max(0, most - kept)
@@ -151,7 +153,7 @@ def _task_directories(text: str, proc: str, root: str, *, own: bool) -> Iterator
 
 
 def memory_total(proc: str = "/proc") -> int:
-    """MemTotal in bytes."""
+    """Return MemTotal in bytes."""
     with open(os.path.join(proc, "meminfo"), encoding="ascii") as file:
         for line in file:
             if line.startswith("MemTotal:"):
@@ -181,19 +183,19 @@ def _v1_bounds(text: str, proc: str, *, own: bool) -> Iterator[MemoryBound]:
 
 
 def _own_cgroups(proc: str) -> str:
-    """Names of cgroups are bytes."""
+    """Return the text of /proc/self/cgroup; names of cgroups are bytes."""
     path = os.path.join(proc, "self/cgroup")
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
 
 
 def _unified_path(text: str) -> str | None:
-    """Our own cgroup of version 2, by the text of /proc/self/cgroup."""
+    """Return the daemon's own v2 cgroup, from the text of /proc/self/cgroup."""
     return next((line[3:] for line in text.splitlines() if line.startswith("0::")), None)
 
 
 def _v1_place(text: str, proc: str, controller: str) -> tuple[str, str] | None:
-    """Where a v1 controller is mounted, and our own cgroup's path below."""
+    """Return the mount point of a v1 controller, and the path of the daemon's cgroup below."""
     path = None
     for line in text.splitlines():
         _, controllers, own = line.split(":", 2)
@@ -203,14 +205,14 @@ def _v1_place(text: str, proc: str, controller: str) -> tuple[str, str] | None:
     if path is None or mount is None:
         return None
     mount_root, mount_point = mount
-    # In a container the mount may show only our own part of the hierarchy.
+    # In a container the mount may show only the container's part of the hierarchy.
     if mount_root != "/":
         path = path.removeprefix(mount_root)
     return mount_point, path
 
 
 def _v1_mount(proc: str, controller: str) -> tuple[str, str] | None:
-    """(root, mount point) of a v1 controller: proc_pid_mountinfo(5)."""
+    """Return (root, mount point) of a v1 controller, from proc_pid_mountinfo(5)."""
     path = os.path.join(proc, "self/mountinfo")
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -224,7 +226,7 @@ def _v1_mount(proc: str, controller: str) -> tuple[str, str] | None:
 
 
 def _upwards(top: str, path: str) -> Iterator[str]:
-    """The directories from `top`/`path` up to `top`; those that are not visible give nothing."""
+    """Yield the directories from `top`/`path` up to `top`, visible or not."""
     relative = path.strip("/")
     while relative:
         yield os.path.join(top, relative)
@@ -233,7 +235,7 @@ def _upwards(top: str, path: str) -> Iterator[str]:
 
 
 def _magic(path: str) -> int | None:
-    """f_type of statfs(2), which the standard library does not have; None where it fails."""
+    """Return f_type of statfs(2), absent from the standard library; None on an error."""
     buffer = ctypes.create_string_buffer(256)
     if libc.statfs(os.fsencode(path), buffer) != 0:
         return None

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sub-cgroups that a shim makes below its own delegated scope: `shim` for itself, `job` for its
-command.
+"""The sub-cgroups that a shim makes in a delegated scope: `shim` for itself, `job` for the command.
 
-These are the only cgroup files sandboxd writes; systemd does not look below a delegated unit
-(systemd: CGROUP_DELEGATION.md). Limits and counters stay at the scope. Of the controllers memory
-alone is handed on, for memory.oom.group: the OOM killer takes what is in `job` as a whole, and
-never the shim with it, also where the host lets no score be lowered (root without
-CAP_SYS_RESOURCE).
+No cgroup files besides are written by sandboxd; systemd does not look below a delegated unit
+(systemd: CGROUP_DELEGATION.md). Limits and counters stay at the scope. The memory controller alone
+is handed on, for memory.oom.group: the OOM killer takes `job` as a whole, and never the shim, also
+where the host lets no score be lowered (root without CAP_SYS_RESOURCE).
 """
 
 from __future__ import annotations
@@ -20,31 +18,33 @@ SHIM = "shim"
 
 
 def make_beside(scope: str) -> str:
-    """Move the calling shim, alone in its scope so far, into `shim`, and make `job` beside it,
-    which the OOM killer takes whole. Returns the job's path. Raises OSError."""
+    """Move the calling shim, alone in the scope so far, into `shim`, and make `job` beside.
+
+    The OOM killer takes `job` as a whole. Returns the path of `job`. Raises OSError.
+    """
     shim, job = os.path.join(scope, SHIM), os.path.join(scope, JOB)
     os.mkdir(shim, 0o755)
     os.mkdir(job, 0o755)
     join(shim)
-    # Only a cgroup without processes of its own hands a controller on (cgroup-v2.rst, "No Internal
-    # Process Constraint").
+    # Only a cgroup without processes hands a controller on (cgroup-v2.rst, "No Internal Process
+    # Constraint").
     _write(scope, "cgroup.subtree_control", "+memory")
     _write(job, "memory.oom.group", "1")
     return job
 
 
 def join(job: str) -> None:
-    """Move the calling process into it."""
+    """Move the calling process into the cgroup `job`."""
     _write(job, "cgroup.procs", "0")
 
 
 def kill(job: str) -> None:
-    """SIGKILL every process in it, forks in progress included (cgroup.kill, Linux 5.14)."""
+    """SIGKILL every process in `job`, forks in progress included (cgroup.kill, Linux 5.14)."""
     _write(job, "cgroup.kill", "1")
 
 
 def freeze(job: str, *, timeout_seconds: float) -> bool:
-    """Stop every process in it; whether all stood still within the timeout."""
+    """Stop every process in `job`; return whether all stood still within the timeout."""
     fd = os.open(os.path.join(job, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
     try:
         poller = select.poll()
@@ -62,7 +62,7 @@ def freeze(job: str, *, timeout_seconds: float) -> bool:
 
 
 def thaw(job: str) -> None:
-    """Let the processes go on."""
+    """Let the processes in `job` go on."""
     _write(job, "cgroup.freeze", "0")
 
 

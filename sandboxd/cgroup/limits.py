@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a cgroup's limits back and says in words which are not what was asked for.
+"""Reads a cgroup's limits back and says in words which limits differ from those asked for.
 
 Format of the files: kernel, Documentation/admin-guide/cgroup-v2.rst.
 """
@@ -16,9 +16,9 @@ _MAX = "max"
 
 
 def mismatches(directory: str, asked: Mapping[str, float]) -> list[str]:
-    """One sentence per limit that is missing or different; empty when all are in force.
+    """Return a sentence for each limit that is missing or different; empty when all are in force.
 
-    asked: name of a limit -> its value; a limit on memory is one of no swap as well.
+    asked: name of a limit -> value; a limit on memory means no swap as well.
     """
     found = []
     for limit in LIMITS:
@@ -30,13 +30,13 @@ def mismatches(directory: str, asked: Mapping[str, float]) -> list[str]:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Cores from cpu.max, "50000 100000" = 0.5; None for no limit."""
+    """Return cores from cpu.max, "50000 100000" = 0.5; None for no limit."""
     quota, _, period = text.partition(" ")
     return None if quota == _MAX else int(quota) / int(period)
 
 
 def parse_io_max(text: str) -> dict[str, dict[str, int | None]]:
-    """Device -> key -> value from io.max; None for no limit of that kind."""
+    """Return device -> key -> value from io.max; None for no limit of that kind."""
     devices: dict[str, dict[str, int | None]] = {}
     for words in filter(None, map(str.split, text.splitlines())):
         device, *pairs = words
@@ -69,7 +69,7 @@ def _mismatch(directory: str, limit: Limit, file: str, asked: float) -> str | No
 
 def _swap(directory: str) -> str | None:
     text = read_text(directory, "memory.swap.max")
-    # A kernel without swap has no such file, and nothing to be limited.
+    # A kernel without swap has no memory.swap.max, and no swap to limit.
     return None if text is None or _says(text, 0) else _words("memory.swap.max", text, "0 bytes")
 
 

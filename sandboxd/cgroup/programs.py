@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which BPF programs the kernel runs for a cgroup: what filters addresses and devices there.
+"""The BPF programs that the kernel runs for a cgroup: filters of addresses and devices.
 
-systemd says only in its journal that it could not attach one. Source: linux/bpf.h, bpf(2).
+systemd says only in the journal that a program could not be attached. Source: linux/bpf.h, bpf(2).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandboxd.osutil.libc import libc
 _BPF_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280,
                 "ppc64le": 361, "s390x": 351}  # fmt: skip
 _PROG_QUERY = 16
-# Up to and with prog_attach_flags, as of Linux 6.1; more is refused by older kernels unless zero.
+# Up to and with prog_attach_flags, as of Linux 6.1; older kernels refuse more unless zero.
 _QUERY_BYTES = 40
 
 
@@ -28,8 +28,11 @@ class Hook(enum.IntEnum):
 
 
 class _Query(ctypes.Structure):
-    """The part of union bpf_attr for BPF_PROG_QUERY, and room for what later kernels write behind
-    it, whatever size they are told (the list's revision, at byte 56)."""
+    """The part of union bpf_attr for BPF_PROG_QUERY.
+
+    With room for fields that later kernels write behind, whatever size the call names (the list's
+    revision, at byte 56).
+    """
 
     _fields_ = [
         ("target_fd", ctypes.c_uint32),
@@ -43,8 +46,10 @@ class _Query(ctypes.Structure):
 
 
 def count(directory: str, hook: Hook) -> int | None:
-    """Programs attached to this very cgroup; None where the kernel does not tell (no cgroup BPF, or
-    not enough rights: it takes CAP_NET_ADMIN or CAP_SYS_ADMIN)."""
+    """Return the number of programs attached to this very cgroup; None where unknown.
+
+    The kernel needs cgroup BPF, and the caller CAP_NET_ADMIN or CAP_SYS_ADMIN.
+    """
     number = _BPF_NUMBERS.get(os.uname().machine)
     if number is None:
         return None

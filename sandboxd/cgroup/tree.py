@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cgroups there are, and when one is gone."""
+"""Lists cgroups, and waits for the end of a cgroup."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LONGEST_WAIT_SECONDS = 0.05
 
 
 def exists(directory: str) -> bool:
-    """Whether the cgroup is there."""
+    """Return whether the cgroup exists."""
     return os.path.isdir(directory)
 
 
 def children(directory: str, suffix: str) -> list[str]:
-    """Names of the cgroups right below one; none where it is not there."""
+    """Return the names of the cgroups right below a cgroup; none where the cgroup is missing."""
     try:
         with os.scandir(directory) as entries:
             return sorted(e.name for e in entries if e.name.endswith(suffix) and e.is_dir())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sandbox's slice uses and has used, by its cgroup files."""
+"""What a sandbox's slice uses and has used, by the slice's cgroup files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _RESOURCES = ("cpu", "memory", "io")
 
 
 def usage_of(directory: str, *, shims: int) -> SandboxUsage:
-    """shims: tasks of the slice that are no program's. A missing file gives None."""
+    """Return the usage of a slice or scope. A missing file gives None.
+
+    shims: tasks that are shims, not counted among the programs' tasks.
+    """
     memory = counters.read_keys(directory, "memory.stat") or {}
     cpu = counters.read_keys(directory, "cpu.stat") or {}
     io = counters.read_io(directory) or {}
@@ -25,7 +28,7 @@ def usage_of(directory: str, *, shims: int) -> SandboxUsage:
         cpu_seconds=_seconds(cpu.get("usage_usec")),
         cpu_throttled_seconds=_seconds(cpu.get("throttled_usec")),
         pids=None if pids is None else max(0, pids - shims),
-        # At any peak there was at least one shim.
+        # At any peak at least one task was a shim.
         pids_peak=None if pids_peak is None else max(0, pids_peak - 1),
         io_read_bytes=io.get("rbytes"),
         io_written_bytes=io.get("wbytes"),
@@ -34,7 +37,7 @@ def usage_of(directory: str, *, shims: int) -> SandboxUsage:
 
 
 def _pressure(directory: str) -> dict[str, Pressure] | None:
-    """None where the kernel has none (CONFIG_PSI, psi=0), or systemd switched it off."""
+    """Return pressure by resource; None without CONFIG_PSI, with psi=0, or off by systemd."""
     found = {}
     for resource in _RESOURCES:
         try:
@@ -48,7 +51,7 @@ def _pressure(directory: str) -> dict[str, Pressure] | None:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """The text of a *.pressure file; `full` is missing for the processor before Linux 5.13."""
+    """Parse a *.pressure file; `full` is missing for the processor before Linux 5.13."""
     lines = {}
     for line in text.splitlines():
         kind, *fields = line.split()
