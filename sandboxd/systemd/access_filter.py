@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second wall around a sandbox: what its slice denies, whatever its commands may be able to do.
+"""The addresses and devices that a sandbox's slice denies, to root inside as well.
 
-Source: systemd.resource-control(5), IPAddressDeny= and DevicePolicy=. Of both lists the allowed
-addresses win. Nothing here changes while a sandbox lives.
+Source: systemd.resource-control(5), IPAddressDeny= and DevicePolicy=. An address in both lists is
+allowed. A filter does not change while the sandbox lives.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Address = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _EVERYTHING = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 _LOCALHOST = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
-# Where clouds answer a machine's questions about its keys: most at link-local addresses, AWS and
-# Google by IPv6 also at those of their own, Azure and Alibaba at one each.
+# Addresses of cloud metadata services, which give out a machine's keys: most link-local, AWS and
+# Google by IPv6 also at fd00:ec2::254 and fd20:ce::254, Azure and Alibaba at one address each.
 _OF_THE_CLOUD = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -32,8 +32,10 @@ _OF_THE_CLOUD = tuple(
 
 @dataclass(frozen=True, slots=True)
 class AccessFilter:
-    """denied: addresses; allowed: exceptions from them. no_devices: but null, zero, full, random,
-    urandom, tty and pseudo-terminals."""
+    """The access filter of a slice. denied: addresses; allowed: exceptions from `denied`.
+
+    no_devices: all but null, zero, full, random, urandom, tty and pseudo-terminals are denied.
+    """
 
     denied: tuple[Address, ...]
     allowed: tuple[Address, ...]
@@ -43,14 +45,14 @@ class AccessFilter:
     def of_sandbox(
         cls, level: Isolation, network: Network, denied: Iterable[Address]
     ) -> AccessFilter:
-        """The wall of a sandbox; `denied` is what the admin denies beside the cloud's."""
+        """Return a sandbox's filter; `denied`: the admin's addresses beside the cloud's."""
         no_devices = level not in (Isolation.NONE, Isolation.BASIC)
         if network is Network.HOST:
             return cls((*_OF_THE_CLOUD, *denied), (), no_devices)
         return cls(_EVERYTHING, _LOCALHOST, no_devices)
 
     def properties(self) -> list[Property]:
-        """For the slice."""
+        """Return the slice's properties."""
         properties = []
         if self.denied:
             properties.append(Property("IPAddressDeny", "a(iayu)", _form(self.denied)))

@@ -3,7 +3,8 @@
 
 The only importer of dbus_fast. At most 32 calls are in flight: dbus-daemon answers LimitsExceeded
 from 128 pending replies on, and dbus-fast ends the connection when the socket's buffer is full. A
-call on a dead connection would never end in dbus-fast, so it is checked right before each one.
+call on a dead connection would never end in dbus-fast, so the connection is checked right before
+each call.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _log = logging.getLogger(__name__)
 class _Connection(MessageBus):
     def __init__(self) -> None:
         try:
-            # Before version 5 of dbus-fast this connects, since then connect() does.
+            # dbus-fast connects here before version 5, and in connect() since.
             super().__init__(bus_type=BusType.SYSTEM, negotiate_unix_fd=True)
         except BaseException:
             self.close_files()
             raise
 
     async def _auth_readline(self) -> str:
-        """One line of the handshake; dbus-fast 2.44 spins for ever at the end of the stream."""
+        """Return a line of the handshake; dbus-fast 2.44 spins for ever at the stream's end."""
         line = b""
         while not line.endswith(b"\r\n"):
             chunk = await self._loop.sock_recv(cast("socket.socket", self._sock), 1024)
@@ -64,10 +65,10 @@ class _Connection(MessageBus):
         return line[:-2].decode()
 
     def close_files(self) -> None:
-        """Free the descriptor, which the stream keeps open after disconnect() in 2.44."""
+        """Close the socket, which dbus-fast 2.44 keeps open after disconnect()."""
         sock, stream = getattr(self, "_sock", None), getattr(self, "_stream", None)
         if sock is not None and (fd := sock.fileno()) >= 0:
-            # The loop would mistake the next file of this number for it.
+            # The loop would mistake the next file of this number for the socket.
             loop = asyncio.get_running_loop()
             loop.remove_reader(fd)
             loop.remove_writer(fd)
@@ -77,15 +78,16 @@ class _Connection(MessageBus):
 
 
 def pack(properties: Sequence[Property]) -> list[list[Any]]:
-    """Properties as the a(sv) that systemd takes."""
+    """Return properties as the a(sv) that systemd takes."""
     return [[name, Variant(signature, value)] for name, signature, value in properties]
 
 
 class Bus:
-    """One connection to the system bus (DBUS_SYSTEM_BUS_ADDRESS), replaced when it dies.
+    """A connection to the system bus (DBUS_SYSTEM_BUS_ADDRESS), replaced when dead.
 
-    on_job_removed gets (job path, unit name, result) of every job systemd removes, also before the
-    reply that names the job has been seen. Signals of anyone but systemd are ignored.
+    on_job_removed: called with (job path, unit name, result) of every job systemd removes, also
+    before the reply that names the job has been seen. Signals of senders other than systemd are
+    ignored.
     """
 
     def __init__(
@@ -131,8 +133,8 @@ class Bus:
         """Call systemd and return the reply's body, variants unpacked.
 
         subject: the unit or thing, for the error's text. fds: stay the caller's. idempotent: send
-        again when the answer was lost. Raises BusUnavailable (the call may or may not have had its
-        effect), OperationTimedOut (the same), and what `from_dbus` makes of an error reply.
+        again when the answer was lost. Raises BusUnavailable and OperationTimedOut (the call may or
+        may not have had an effect), and the errors of `from_dbus` for an error reply.
         """
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
 
@@ -164,7 +166,7 @@ class Bus:
     async def _send_until_delivered(
         self, message: Callable[[], Message], subject: str
     ) -> list[Any]:
-        """Send; while systemd is away from the bus for a moment, wait for it and send again."""
+        """Send a call; while systemd is briefly away from the bus, wait and send again."""
         while True:
             connection = await self._live_connection()
             reply = await _send(connection, message())
@@ -173,7 +175,7 @@ class Bus:
             name = str(reply.error_name)
             if name not in NOT_DELIVERED or not self._was_present:
                 raise from_dbus(name, str(reply.body[0]) if reply.body else name, subject)
-            # The bus told us that the name lost its owner before it refused the call.
+            # NameOwnerChanged came before this refusal, so `_present` is clear.
             await self._present.wait()
 
     async def _live_connection(self) -> _Connection:
@@ -213,7 +215,7 @@ class Bus:
     def _handle(self, message: Message) -> None:
         if message.message_type is not MessageType.SIGNAL:
             return
-        # Anyone may send us a signal by unicast; the bus vouches for the sender's name alone.
+        # Any peer may send a signal by unicast; the bus vouches for the sender's name alone.
         if message.member == "NameOwnerChanged" and message.sender == _DBUS:
             if message.body[0] == SYSTEMD:
                 self._set_owner(message.body[2])
@@ -234,7 +236,8 @@ async def _send(connection: MessageBus, message: Message) -> Message:
     try:
         reply = cast("Message | None", await connection.call(message))
     except Exception as exc:
-        # dbus-fast hands on whatever ended the connection; anything else is a bug of ours.
+        # dbus-fast hands on any error that ended the connection; an error on a live one is a bug
+        # here.
         if connection.connected:
             raise
         raise BusUnavailable(
@@ -261,7 +264,7 @@ async def _owner(connection: MessageBus) -> str:
 async def _disconnect(connection: _Connection) -> None:
     if connection.unique_name is not None:
         connection.disconnect()
-        # What ended the connection was told to the calls that were in flight.
+        # Calls in flight have been told the cause already.
         with suppress(Exception):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await connection.wait_for_disconnect()  # type: ignore[no-untyped-call]

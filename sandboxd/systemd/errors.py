@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""D-Bus error names -> our errors, in one table.
+"""D-Bus error names -> sandboxd's errors, in one table.
 
 Sources: D-Bus specification, "Standard errors"; systemd: src/libsystemd/sd-bus/bus-common-errors.h.
 """
@@ -18,7 +18,7 @@ from sandboxd.errors import (
 _DBUS = "org.freedesktop.DBus.Error."
 _SYSTEMD = "org.freedesktop.systemd1."
 
-# Nobody got the call: systemd is not on the bus, as for a moment in a daemon-reexec.
+# The call was not delivered: systemd is not on the bus, as for a moment in a daemon-reexec.
 NOT_DELIVERED = frozenset(
     _DBUS + name for name in ("NameHasNoOwner", "ServiceUnknown", "Spawn.ExecFailed",
                               "Spawn.ChildExited", "Spawn.ChildSignaled", "Spawn.Failed")
@@ -36,14 +36,14 @@ _KINDS: dict[str, type[SandboxdError]] = {
     _DBUS + "UnknownObject": UnitMissing,
     _SYSTEMD + "NoSuchUnit": UnitMissing,
     _SYSTEMD + "UnitExists": UnitExists,
-    # sd-bus-errors(3): an errno by its name. Transient units are files below /run.
+    # sd-bus-errors(3): an errno by name. Transient units are files below /run.
     "System.Error.ENOSPC": HostDiskFull,
     "System.Error.EDQUOT": HostDiskFull,
 }
 
 
 def from_dbus(name: str, text: str, subject: str) -> SandboxdError:
-    """The error for a D-Bus error reply. subject: the unit, or what else was asked about."""
+    """Return the error for a D-Bus error reply. subject: the unit or thing asked about."""
     kind = _KINDS.get(name, PropertyRejected)
     if issubclass(kind, PropertyRejected):
         return kind(subject, name, text)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits for systemd's jobs.
 
-A job's end is told by JobRemoved, which may be handled before the reply that names the job: so a
-waiter is registered by the unit's name before the call is sent, and keeps every result for that
-unit until it knows which one is its own. A signal may also be lost with the connection: a poll of
-the unit is the second witness, so that a lost signal is only late.
+JobRemoved tells the end of a job and may be handled before the reply that names the job: so a
+waiter is registered by the unit's name before the call is sent, and keeps every result for the unit
+until the job's path is known. A signal may also be lost with the connection: a poll of the unit is
+the second witness, so that a lost signal only delays the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DONE = "done"
 
 @dataclass(frozen=True, slots=True)
 class UnitStatus:
-    """What systemd says about a unit; `job_path` is "/" where no job is queued for it."""
+    """A unit as systemd reports it; `job_path` is "/" where no job is queued for the unit."""
 
     name: str
     description: str
@@ -32,17 +32,17 @@ class UnitStatus:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is there and started."""
+        """Whether the unit is loaded and active."""
         return self.load_state == "loaded" and self.active_state == "active"
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing of it runs."""
+        """Whether no process of the unit runs."""
         return self.load_state == "not-found" or self.active_state in ("inactive", "failed")
 
 
 class JobWaiter:
-    """One expected job of one unit."""
+    """An expected job of a unit."""
 
     def __init__(self, unit: str) -> None:
         self.unit = unit
@@ -51,7 +51,7 @@ class JobWaiter:
 
 
 class Jobs:
-    """All jobs of ours that are waited for."""
+    """All jobs that this daemon waits for."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Jobs:
     ) -> None:
         """Return when the job ended as `done`.
 
-        reached: whether a unit without this job is where the job should have brought it. Raises
+        reached: whether a unit without this job is in the state that the job leads to. Raises
         JobFailed, OperationTimedOut.
         """
         try:
@@ -126,7 +126,7 @@ class Jobs:
         try:
             status = await self._status(unit)
         except (BusUnavailable, OperationTimedOut):
-            # The job goes on without us; the next poll connects again.
+            # The job goes on without a connection; the next poll connects again.
             return None
         if status.job_path == job_path:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd's manager, typed: units are started, changed, stopped, killed and listed.
+"""systemd's manager, typed: starts, changes, stops, kills and lists units.
 
 Source: org.freedesktop.systemd1(5).
 """
@@ -20,17 +20,17 @@ from sandboxd.systemd.properties import Features, Property, notify_service
 
 _JOB_SECONDS = 60.0
 _PASSING_SECONDS = 0.1
-# "fail" queues no job that would undo another one, as systemd-run does.
+# "fail" queues no job that would undo a queued job, as systemd-run does.
 _START_MODE = "fail"
 _UNIT_FILES = "/run"
-# Pages that others may have given back since.
+# Pages that may have been freed since.
 _FULL_BLOCKS = 64
 _REPLACE = "replace"
 _VERSION = re.compile(r"\D*(\d+)")
 
 
 class Manager:
-    """The system's service manager over a `Bus` of its own. `connect` first, `close` at the end."""
+    """The system's service manager over a private `Bus`. `connect` first, `close` at the end."""
 
     def __init__(self, *, call_timeout_seconds: float = 30.0, poll_seconds: float = 2.0) -> None:
         self._jobs = Jobs(self.status, poll_seconds=poll_seconds)
@@ -38,15 +38,15 @@ class Manager:
         self._features: Features | None = None
 
     async def connect(self) -> None:
-        """Raises BusUnavailable."""
+        """Connect to the bus. Raises BusUnavailable."""
         await self._bus.connect()
 
     async def close(self) -> None:
-        """Calls in flight end with BusUnavailable."""
+        """Close the bus; calls in flight end with BusUnavailable."""
         await self._bus.close()
 
     async def version(self) -> int:
-        """The manager's version, 257 for "257.9-1"."""
+        """Return the manager's version, 257 for "257.9-1"."""
         text = str(await self._manager_property("Version"))
         match = _VERSION.match(text)
         if match is None:
@@ -54,13 +54,13 @@ class Manager:
         return int(match[1])
 
     async def features(self) -> Features:
-        """What the manager's version takes; asked once."""
+        """Return what the manager's version takes; asked once."""
         if self._features is None:
             self._features = Features.of_version(await self.version())
         return self._features
 
     async def control_group(self) -> str:
-        """The cgroup that all units are in: "" on a host, a path where systemd is contained."""
+        """Return the cgroup above all units: "" on a host, a path where systemd is contained."""
         return str(await self._manager_property("ControlGroup"))
 
     async def start_transient(
@@ -71,11 +71,11 @@ class Manager:
         fds: Sequence[int] = (),
         timeout_seconds: float = _JOB_SECONDS,
     ) -> None:
-        """Make and start a unit; returns once its job is done.
+        """Make and start a unit; return once the start job is done.
 
         fds: the descriptors that properties of type h count into. Raises UnitExists,
         PropertyRejected, JobFailed, HostDiskFull, BusUnavailable, OperationTimedOut; after the last
-        two the unit may be there or not.
+        two the unit may exist or not.
         """
         no_aux: list[Any] = []
         body = (unit, _START_MODE, pack(properties), no_aux)
@@ -85,15 +85,15 @@ class Manager:
                 reached=_is_active, timeout_seconds=timeout_seconds,
             )  # fmt: skip
         except UnitMissing as exc:
-            # systemd writes a unit's file below it, and without room for it knows of no such unit.
+            # systemd writes a transient unit's file below _UNIT_FILES, and without room answers
+            # NoSuchUnit.
             if os.statvfs(_UNIT_FILES).f_bavail > _FULL_BLOCKS:
                 raise
             full = OSError(errno.ENOSPC, "", _UNIT_FILES)
             raise host_lacks(f"cannot start {unit}", full) from exc
 
     async def start_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
-        """Start a unit that there is; fine where it runs, and at once where it waits to be started
-        again.
+        """Start an existing unit; fine where the unit runs, at once where a restart is pending.
 
         Raises UnitMissing, JobFailed, PropertyRejected, BusUnavailable, OperationTimedOut.
         """
@@ -103,9 +103,10 @@ class Manager:
         )  # fmt: skip
 
     async def has_file(self, unit: str) -> bool:
-        """Whether a package or an admin has put down a file for the unit, wherever systemd looks.
+        """Return whether a package or an admin has put down a file for the unit.
 
-        A transient unit's file is its own. Raises BusUnavailable, OperationTimedOut.
+        Files count wherever systemd looks, but not that of a transient unit. Raises BusUnavailable,
+        OperationTimedOut.
         """
         any_state: list[str] = []
         (files,) = await self._bus.call(
@@ -114,9 +115,9 @@ class Manager:
         return any(state != "transient" for _, state in files)
 
     async def set_properties(self, unit: str, properties: Sequence[Property]) -> None:
-        """Change a live unit until it ends (runtime), all properties or none.
+        """Change a live unit until the unit ends (runtime), all properties or none.
 
-        The caller knows the unit to be active and keeps it so: for an unknown name systemd
+        The caller knows the unit to be active and keeps the unit so: for an unknown name systemd
         succeeds, and leaves settings for a later unit of that name. Raises PropertyRejected,
         BusUnavailable, OperationTimedOut.
         """
@@ -124,7 +125,7 @@ class Manager:
         await self._bus.call("SetUnitProperties", "sba(sv)", body, subject=unit, idempotent=True)
 
     async def stop_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
-        """Stop a unit and what is in it; one that is not there is fine.
+        """Stop a unit and all processes in the unit; fine where the unit is missing.
 
         Raises JobFailed, BusUnavailable, OperationTimedOut.
         """
@@ -137,7 +138,7 @@ class Manager:
             return
 
     async def kill_unit(self, unit: str, signal_number: int = 9) -> None:
-        """Signal every process of a unit and of the units below it, maybe more than once.
+        """Signal every process of a unit and of the units below, maybe more than once.
 
         Raises UnitMissing, BusUnavailable, OperationTimedOut.
         """
@@ -145,14 +146,14 @@ class Manager:
         await self._bus.call("KillUnit", "ssi", body, subject=unit, idempotent=True)
 
     async def status(self, unit: str) -> UnitStatus:
-        """What systemd knows of a unit; an unknown one has load_state "not-found"."""
+        """Return systemd's status of a unit; an unknown unit has load_state "not-found"."""
         (units,) = await self._bus.call(
             "ListUnitsByNames", "as", ([unit],), subject=unit, idempotent=True
         )
         return _status(units[0])
 
     async def list_units(self, patterns: Sequence[str]) -> list[UnitStatus]:
-        """The loaded units whose names match one of the globs."""
+        """Return the loaded units whose names match a glob of `patterns`."""
         any_state: list[str] = []
         body = (any_state, list(patterns))
         (units,) = await self._bus.call(
@@ -169,10 +170,10 @@ class Manager:
         slice_name: str | None = None,
         environment: Iterable[str] = (),
     ) -> bool:
-        """Start a helper as a transient service of Type=notify; returns once it told READY=1.
+        """Start a helper as a transient service of Type=notify; return once READY=1 was sent.
 
-        False when one with the same description runs already, as after a restart of ours. Raises
-        UnitExists (somebody else's), JobFailed, PropertyRejected, BusUnavailable,
+        False when a service with the same description runs already, as after a restart of the
+        daemon. Raises UnitExists (a foreign unit), JobFailed, PropertyRejected, BusUnavailable,
         OperationTimedOut.
         """
         properties = notify_service(
@@ -188,7 +189,7 @@ class Manager:
                 there = await self.status(unit)
                 if there.is_active and there.description == description:
                     return False
-                # Ours, and systemd is about to restart it or to forget it.
+                # The daemon's own, which systemd is about to restart or to forget.
                 passing = there.is_gone or there.description == description
                 if not passing or loop.time() > deadline:
                     raise

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a service tells its manager, and the sockets it gets: sd_notify(3), sd_listen_fds(3).
+"""Messages to the service manager, and sockets from it: sd_notify(3), sd_listen_fds(3).
 
-By pystemd where it is installed, else by a few lines of the standard library, so that a checkout
-runs on hosts without it. Without a manager every call does nothing.
+By pystemd where installed, else by the standard library, so that a checkout runs on hosts without
+pystemd. Without a manager every call does nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _FIRST_FD = 3
 
 
 class Notifier(Protocol):
-    """The ways to talk to the manager."""
+    """Messages to the service manager."""
 
     def send(self, **fields: str) -> None:
         """Send assignments such as READY="1"; the manager's absence is no error."""
         ...
 
     def watchdog_seconds(self) -> float | None:
-        """The time after which the manager gives up on us; None where it does not watch."""
+        """Return the seconds after which the manager gives up; None without a watchdog."""
         ...
 
     def listen_fds(self) -> int:
-        """How many sockets were handed over, from descriptor 3 on."""
+        """Return how many sockets were handed over, from descriptor 3 on."""
         ...
 
 
@@ -40,7 +40,6 @@ class PlainNotifier:
         self._environment = environment
 
     def send(self, **fields: str) -> None:
-        """See Notifier."""
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
@@ -50,14 +49,12 @@ class PlainNotifier:
             sender.sendto(text.encode(), address)
 
     def watchdog_seconds(self) -> float | None:
-        """See Notifier."""
         if self._environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
             return None
         usec = self._environment.get("WATCHDOG_USEC", "")
         return int(usec) / 1e6 if usec.isdecimal() and int(usec) > 0 else None
 
     def listen_fds(self) -> int:
-        """See Notifier."""
         if self._environment.get("LISTEN_PID", "") != str(os.getpid()):
             return 0
         count = self._environment.get("LISTEN_FDS", "")
@@ -71,21 +68,18 @@ class PystemdNotifier:
         self._daemon = daemon
 
     def send(self, **fields: str) -> None:
-        """See Notifier."""
         self._daemon.notify(False, **fields)
 
     def watchdog_seconds(self) -> float | None:
-        """See Notifier."""
         usec = int(self._daemon.watchdog_enabled(False))
         return usec / 1e6 if usec > 0 else None
 
     def listen_fds(self) -> int:
-        """See Notifier."""
         return int(self._daemon.listen_fds(False))
 
 
 def choose() -> Notifier:
-    """pystemd's where it can be imported."""
+    """Return pystemd's notifier where pystemd can be imported, else the plain one."""
     try:
         return PystemdNotifier(import_module("pystemd.daemon"))
     except ImportError:
@@ -93,22 +87,22 @@ def choose() -> Notifier:
 
 
 def ready(notifier: Notifier, status: str) -> None:
-    """Start-up is over."""
+    """Tell the manager that start-up is over."""
     notifier.send(READY="1", STATUS=status)
 
 
 def stopping(notifier: Notifier, status: str) -> None:
-    """Shutdown begins."""
+    """Tell the manager that shutdown begins."""
     notifier.send(STOPPING="1", STATUS=status)
 
 
 def watchdog(notifier: Notifier) -> None:
-    """Still alive."""
+    """Tell the manager that the daemon is alive."""
     notifier.send(WATCHDOG="1")
 
 
 def listen_sockets(notifier: Notifier) -> list[socket.socket]:
-    """The sockets handed over, as sockets that no child inherits."""
+    """Return the sockets handed over, as sockets that no child inherits."""
     count = notifier.listen_fds()
     sockets = [socket.socket(fileno=_FIRST_FD + offset) for offset in range(count)]
     for handed in sockets:

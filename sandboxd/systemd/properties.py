@@ -13,13 +13,13 @@ from sandboxd.core.limits import LIMITS, Unit
 from sandboxd.core.model import Limits
 
 _SIGKILL = 9
-# How long a unit's processes may take to die of SIGKILL before systemd says "failed".
+# Time for a unit's processes to die of SIGKILL before systemd says "failed".
 _STOP_USEC = 5_000_000
 _INFINITY = (1 << 64) - 1
 
 
 class Property(NamedTuple):
-    """One setting of a unit."""
+    """A setting of a unit."""
 
     name: str
     signature: str
@@ -31,19 +31,26 @@ _NO_SWAP = Property("MemorySwapMax", "t", 0)
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What this manager's version takes; 257 is the tested one."""
+    """What the manager's version takes; 257 is the tested one."""
 
     pidfds: bool
     scope_oom_policy: bool
 
     @classmethod
     def of_version(cls, version: int) -> Features:
-        """OOMPolicy= of scopes came with 253; PIDFDs are taken from 255 on, which surely has it."""
+        """Return the features of a version.
+
+        OOMPolicy= of scopes came with 253; PIDFDs are taken from 255 on, which surely has the
+        property.
+        """
         return cls(pidfds=version >= 255, scope_oom_policy=version >= 253)
 
 
 def limit_properties(limits: Limits, *, tasks: int, io_path: str | None) -> list[Property]:
-    """The limits a slice or a scope holds. io_path None: no IO limits. Settable live."""
+    """Return the limits that a slice or a scope holds, all settable live.
+
+    tasks: for TasksMax. io_path: a path on the limited disk; None: no IO limits.
+    """
     properties = []
     for limit in LIMITS:
         if limit.unit_property is not None:
@@ -55,7 +62,7 @@ def limit_properties(limits: Limits, *, tasks: int, io_path: str | None) -> list
 
 
 def _properties(name: str, unit: Unit, value: float, io_path: str | None) -> list[Property]:
-    """The one property that carries a limit; none for IO without a disk."""
+    """Return the property that carries a limit; none for IO without a disk."""
     match unit:
         case Unit.CORES:
             return [Property(name, "t", max(1, round(value * 1_000_000)))]
@@ -67,7 +74,7 @@ def _properties(name: str, unit: Unit, value: float, io_path: str | None) -> lis
 def sandbox_slice(
     limits: Limits, *, tasks: int, io_path: str | None, description: str
 ) -> list[Property]:
-    """Everything a sandbox's slice is started with, but its wall."""
+    """Return the properties of a sandbox's slice, but for the access filter's."""
     return [
         Property("Description", "s", description),
         *_accounting(),
@@ -76,18 +83,18 @@ def sandbox_slice(
 
 
 def plain_slice(description: str) -> list[Property]:
-    """A slice that only groups others."""
+    """Return the properties of a slice that only groups slices."""
     return [Property("Description", "s", description)]
 
 
 def parent_slice(aggregate_bytes: int, aggregate_tasks: int, description: str) -> list[Property]:
-    """The slice with the limits on all sandboxes together."""
+    """Return the properties of the slice with the limits on all sandboxes together."""
     return [Property("Description", "s", description), *_accounting(),
             *aggregate_limits(aggregate_bytes, aggregate_tasks)]  # fmt: skip
 
 
 def aggregate_limits(aggregate_bytes: int, aggregate_tasks: int) -> list[Property]:
-    """The limits on all sandboxes together; settable live."""
+    """Return the limits on all sandboxes together; settable live."""
     return [
         Property("MemoryMax", "t", aggregate_bytes),
         _NO_SWAP,
@@ -105,7 +112,7 @@ def execution_scope(
     description: str,
     features: Features,
 ) -> list[Property]:
-    """Everything an execution's scope is started with around one process.
+    """Return the properties of an execution's scope around one process.
 
     With `features.pidfds` the process's pidfd has to be the call's first descriptor.
     """
@@ -114,7 +121,7 @@ def execution_scope(
         who,
         Property("Slice", "s", slice_name),
         Property("Description", "s", description),
-        # Also what is stopped for a shutdown dies at once: the shim ignores SIGTERM.
+        # SIGKILL also at a shutdown: the shim ignores SIGTERM.
         Property("KillSignal", "i", _SIGKILL),
         Property("TimeoutStopUSec", "t", _STOP_USEC),
         Property("CollectMode", "s", "inactive-or-failed"),
@@ -123,7 +130,7 @@ def execution_scope(
         *limit_properties(limits, tasks=tasks, io_path=io_path),
     ]
     if features.scope_oom_policy:
-        # Any other policy answers an OOM kill by stopping the scope, the shim with it.
+        # Every other policy answers an OOM kill by stopping the scope, the shim included.
         properties.append(Property("OOMPolicy", "s", "continue"))
     return properties
 
@@ -131,19 +138,19 @@ def execution_scope(
 def notify_service(
     argv: list[str], *, description: str, slice_name: str | None, environment: list[str]
 ) -> list[Property]:
-    """A helper that tells READY=1 and whose children outlive it."""
+    """Return the properties of a helper that tells READY=1 and whose children outlive it."""
     properties = [
         Property("Description", "s", description),
         Property("Type", "s", "notify"),
         Property("NotifyAccess", "s", "main"),
         Property("KillMode", "s", "process"),
         Property("OOMScoreAdjust", "i", -900),
-        # Without a scheme of systemd's, commands are in its cgroup: one that is killed for want of
-        # memory must not have it stopped (systemd.service(5)).
+        # Without the systemd scheme, commands are in the service's cgroup: an OOM kill of a command
+        # must not stop the service (systemd.service(5)).
         Property("OOMPolicy", "s", "continue"),
         Property("CollectMode", "s", "inactive-or-failed"),
         Property("Restart", "s", "on-failure"),
-        # Whatever kills it again and again, the work of others depends on it.
+        # No start limit: all sandboxes depend on the helper.
         Property("StartLimitIntervalUSec", "t", 0),
         Property("TasksMax", "t", _INFINITY),
         Property("Environment", "as", environment),

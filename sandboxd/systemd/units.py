@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a unit's name and description tell. Pure."""
+"""Reads and makes names and descriptions of units. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ _BY = "sandboxd instance "
 
 
 def slice_path(unit: str) -> str:
-    """Where a slice's cgroup is below the root: each dash nests (systemd.slice(5))."""
+    """Return a slice's cgroup below the root: each dash nests (systemd.slice(5))."""
     words = unit.removesuffix(_SLICE).split("-")
     return "/".join("-".join(words[: count + 1]) + _SLICE for count in range(len(words)))
 
 
 def describe(instance_id: str, what: str) -> str:
-    """A unit's Description, by which a daemon knows its own: for systemctl status as well."""
+    """Return a unit's Description, by which a daemon knows its own units."""
     return f"{_BY}{instance_id}: {what}"
 
 
 def is_foreign(description: str, instance_id: str) -> bool:
-    """Whether another instance made the unit; one that systemd implied belongs to the name."""
+    """Return whether another instance made the unit.
+
+    A unit that systemd implied belongs to the owner of the name.
+    """
     return description.startswith(_BY) and not description.startswith(f"{_BY}{instance_id}: ")
