@@ -72,15 +72,18 @@ def key(directory: str, name: str, field: str) -> int | None:
     return None if keys is None else keys.get(field)
 
 
-def ancestors(scope: str) -> tuple[str, str]:
-    """Return the directories of the sandbox's slice and of the parent slice above a scope."""
-    sandbox = os.path.dirname(scope)
-    return sandbox, os.path.dirname(os.path.dirname(sandbox))
+def ancestors(scope: str, path: str) -> tuple[str, str]:
+    """Return the directories of the sandbox's cgroup and of the cgroup of all sandboxes.
+
+    scope: an execution's cgroup directory. path: its end, from the cgroup of all sandboxes on.
+    """
+    first = path.partition("/")[0]
+    return os.path.dirname(scope), scope.removesuffix(path) + first
 
 
-def baseline(scope: str) -> dict[str, int | None]:
-    """Return counters of the slices above before an execution starts, to compare with `final`."""
-    sandbox, aggregate = ancestors(scope)
+def baseline(scope: str, path: str) -> dict[str, int | None]:
+    """Return counters of the cgroups above before an execution starts, to compare with `final`."""
+    sandbox, aggregate = ancestors(scope, path)
     return {
         "sandbox_oom": key(sandbox, "memory.events.local", "oom"),
         "aggregate_oom": key(aggregate, "memory.events.local", "oom"),
@@ -89,13 +92,13 @@ def baseline(scope: str) -> dict[str, int | None]:
     }
 
 
-def final(scope: str) -> dict[str, int | None]:
-    """Return all counters of a scope and of the slices above, while the scope still exists."""
+def final(scope: str, path: str) -> dict[str, int | None]:
+    """Return all counters of a scope and of the cgroups above, while the scope still exists."""
     memory = read_keys(scope, "memory.events") or {}
     cpu = read_keys(scope, "cpu.stat") or {}
     io = read_io(scope) or {}
     return {
-        **baseline(scope),
+        **baseline(scope, path),
         "oom": memory.get("oom"),
         "oom_kill": memory.get("oom_kill"),
         "memory_peak": read_number(scope, "memory.peak"),

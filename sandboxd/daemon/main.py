@@ -35,7 +35,7 @@ from sandboxd.api.server import serving
 from sandboxd.cgroup import host
 from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Allowed, Findings, MissingFeature, Offers, offers
-from sandboxd.core.model import Isolation, Network, SchemeName
+from sandboxd.core.model import Isolation, Network
 from sandboxd.core.names import UnitNames
 from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget
 from sandboxd.core.remedies import Need, remedy
@@ -330,7 +330,7 @@ class _Daemon:
             mounts = (MissingFeature("pid namespaces", remedy(need, host.place())),)
         found = Findings(
             is_root=self._privileges.is_root,
-            kernel_limits=chosen.scheme.name is SchemeName.SYSTEMD,
+            kernel_limits=chosen.scheme.held_by_kernel,
             call_filter=_missing_filter(),
             private_mounts=() if chosen.root_missing else mounts,
             root=chosen.root_missing,

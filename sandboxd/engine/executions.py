@@ -257,6 +257,8 @@ class Executions:
         return LaunchRequest(
             sandbox=sandbox,
             execution=execution,
+            cgroup=context.scheme.execution_cgroup(sandbox.id, execution.id),
+            is_supervised=not context.scheme.held_by_kernel,
             rlimits=context.scheme.rlimits(execution.limits),
             env=self._environment(sandbox, execution, home),
             cwd=os.path.join(home, execution.command.cwd or ""),

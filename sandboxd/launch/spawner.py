@@ -124,7 +124,7 @@ class SpawnerClient:
             raise host_lacks("cannot prepare the execution", exc, request.record_directory) from exc
         spec = reports.specification(request, self._runtime, self._privileges)
         name = f"{request.sandbox.id}-{request.execution.id}"
-        if not spec["cgroup"]:
+        if request.is_supervised:
             spec["supervisor"] = socket_path(self._runtime)
             spec["evidence_directory"] = self._control_directory(name)
         command = request.execution.command

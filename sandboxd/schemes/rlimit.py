@@ -56,6 +56,11 @@ class RlimitScheme:
         self._features = SupervisorFeatures(is_supervised=False, has_own_uids=privileges.is_root)
 
     @property
+    def held_by_kernel(self) -> bool:
+        """A supervisor holds them."""
+        return False
+
+    @property
     def holds_all_tasks(self) -> bool:
         """Each uid's are held, and so their sum if it is bounded before they run; without uids of
         their own nobody's are."""
@@ -88,6 +93,10 @@ class RlimitScheme:
 
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
         """There are no units."""
+        return None
+
+    def execution_cgroup(self, sandbox_id: str, execution_id: str) -> str | None:
+        """There are no cgroups."""
         return None
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:

@@ -86,6 +86,11 @@ class SystemdScheme:
         return SchemeName.SYSTEMD
 
     @property
+    def held_by_kernel(self) -> bool:
+        """It does."""
+        return True
+
+    @property
     def holds_all_tasks(self) -> bool:
         """The parent slice's TasksMax does."""
         return True
@@ -185,6 +190,11 @@ class SystemdScheme:
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str:
         """See Scheme."""
         return self._names.execution_scope(sandbox_id, execution_id)
+
+    def execution_cgroup(self, sandbox_id: str, execution_id: str) -> str:
+        """See Scheme."""
+        above = units.slice_path(self.sandbox_unit(sandbox_id))
+        return f"{above}/{self.execution_unit(sandbox_id, execution_id)}"
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         """See Scheme."""

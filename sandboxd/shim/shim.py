@@ -168,12 +168,13 @@ class Shim:
 
     def _begin(self) -> None:
         self._tree = Tree(pid_namespace=self._pid_namespace, job=None)
-        if self._spec["cgroup"]:
+        path = self._spec["cgroup"]
+        if path is not None:
             own = counters.own_cgroup()
-            if own is None or not own.endswith(self._spec["unit"]):
+            if own is None or not own.endswith(f"/{path}"):
                 raise ChildFailed("scope", 0, f"the shim is in {own}, not in its scope")
             self._scope = counters.ROOT + own
-            self._baseline = counters.baseline(self._scope)
+            self._baseline = counters.baseline(self._scope, path)
             try:
                 self._job = job_cgroup.make_beside(self._scope)
             except OSError as exc:
@@ -333,7 +334,9 @@ class Shim:
             "counters": None,
         }
         if self._scope is not None:
-            record["counters"] = patiently(partial(counters.final, self._scope))
+            record["counters"] = patiently(
+                partial(counters.final, self._scope, self._spec["cgroup"])
+            )
         else:
             record |= evidence_of(self._spec)
         patiently(lambda: records.write_record(self._directory, record))

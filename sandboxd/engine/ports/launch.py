@@ -107,13 +107,16 @@ class Shim(Protocol):
 class LaunchRequest:
     """The parameters of a shim.
 
-    identity_files: path inside the sandbox -> file. terminals: maximum of open terminals in the
-    execution's devpts. spool_floor_bytes: free space on the file system that large output must
-    leave.
+    identity_files: path inside the sandbox -> file. cgroup: the result of Scheme.execution_cgroup.
+    is_supervised: whether a supervisor judges beside the shim. terminals: maximum of open terminals
+    in the execution's devpts. spool_floor_bytes: free space on the file system that large output
+    must leave.
     """
 
     sandbox: Sandbox
     execution: Execution
+    cgroup: str | None
+    is_supervised: bool
     rlimits: Mapping[str, tuple[int, int]]
     env: Mapping[str, str]
     cwd: str

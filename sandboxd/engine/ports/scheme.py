@@ -39,12 +39,22 @@ class Scheme(Protocol):
         """
         ...
 
+    @property
+    def held_by_kernel(self) -> bool:
+        """Whether the kernel holds the limits of a sandbox as a whole, and no supervisor."""
+        ...
+
     def sandbox_unit(self, sandbox_id: str) -> str | None:
         """Return the name of the sandbox's slice; None without units."""
         ...
 
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
         """Return the name of the execution's scope; None without units."""
+        ...
+
+    def execution_cgroup(self, sandbox_id: str, execution_id: str) -> str | None:
+        """Path of the execution's cgroup, from the name of the one that all sandboxes are in; its
+        parent is the sandbox's. None where there is none."""
         ...
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:

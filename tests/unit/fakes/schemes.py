@@ -30,6 +30,7 @@ class FakeScheme:
 
     name = SchemeName.SYSTEMD
     reason = "systemd is PID 1"
+    held_by_kernel = True
     holds_all_tasks = True
 
     def __init__(self, world: World) -> None:
@@ -40,6 +41,9 @@ class FakeScheme:
 
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str | None:
         return f"sandboxd-{sandbox_id}-{execution_id}.scope"
+
+    def execution_cgroup(self, sandbox_id: str, execution_id: str) -> str | None:
+        return f"sandboxd.slice/sandboxd-{sandbox_id}.slice/{execution_id}.scope"
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         held = {name: Enforcement(EnforcedBy.KERNEL, file) for name, file in _FILES.items()}

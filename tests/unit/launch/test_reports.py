@@ -44,9 +44,9 @@ def test_who_writes_as_somebody_else_makes_no_set_id_files(
     sandbox = a_sandbox()
     sandbox.binds, sandbox.isolation = binds, Isolation.STRICT
     request = LaunchRequest(
-        sandbox=sandbox, execution=an_execution(), env={}, cwd="/", rlimits={},
-        record_directory="/r", tmp_directory="/t", identity_files={}, spool_floor_bytes=0,
-        private_mounts=True, terminals=1,
+        sandbox=sandbox, execution=an_execution(), cgroup=None, is_supervised=False, env={},
+        cwd="/", rlimits={}, record_directory="/r", tmp_directory="/t", identity_files={},
+        spool_floor_bytes=0, private_mounts=True, terminals=1,
     )  # fmt: skip
     wanted = seccomp.Filter.STRICT_NO_SET_ID if has_no_set_id else seccomp.Filter.STRICT
     if seccomp.missing() is not None:

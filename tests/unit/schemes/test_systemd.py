@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from sandboxd.cgroup.counters import ancestors
 from sandboxd.core.model import EnforcedBy, Limits
 from sandboxd.engine.ports.launch import Shim
 from sandboxd.errors import JobFailed, LimitNotApplied, PropertyRejected, SchemeError
@@ -58,6 +59,21 @@ async def test_io_limits_that_do_not_arrive_are_not_asked_for(
     assert held.by is EnforcedBy.NONE
     assert "no block device of its own is under /var/lib" in held.detail
     assert scheme.enforcement(LIMITS)["memory_bytes"].by is EnforcedBy.KERNEL
+
+
+async def test_an_execution_s_cgroup_is_below_its_sandbox_s(
+    manager: FakeManager, tmp_path: Path, shim: Shim
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    box, run = sandbox(), execution()
+    await scheme.create_sandbox(box)
+    await scheme.place(box, run, shim)
+    path = scheme.execution_cgroup(box.id, run.id)
+    assert (tmp_path / path).is_dir()
+    assert ancestors(str(tmp_path / path), path) == (
+        str(manager.directory(scheme.sandbox_unit(box.id))),
+        str(manager.directory(f"{path.partition('.')[0]}.slice")),
+    )
 
 
 async def test_slices_come_before_scopes_and_go_after_them(
