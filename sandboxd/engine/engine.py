@@ -64,8 +64,8 @@ class Engine:
         self._sandboxes = Sandboxes(context)
         self._executions = Executions(context)
         self._sampler = UsageSampler(context)
-        self._upkeep = Upkeep(context, self._sandboxes, self._executions, self._sampler)
         self._disk = DiskKeeper(context)
+        self._upkeep = Upkeep(context, self._sandboxes, self._executions, self._sampler, self._disk)
         self._uses = FileUses(context)
         self.is_ready = False
 

@@ -13,11 +13,14 @@ from datetime import timedelta
 from sandboxd.core.limits import SCOPE_LIMITS
 from sandboxd.core.model import (
     Caller,
+    Enforcement,
     ErrorCode,
     EventType,
     Execution,
+    Isolation,
     LimitChanges,
     Limits,
+    Network,
     Sandbox,
     SandboxState,
 )
@@ -53,7 +56,7 @@ class Sandboxes:
         limits = context.settings.policy.for_sandbox(request.limits)
         enforcement = context.enforcement(limits)
         check_required(request.require, request.require_by, enforcement)
-        self._check_place(request)
+        level, network = self._checked_levels(request)
         registry = context.registry
         with registry.reservation(
             caller.uid, request.name, limits.memory_bytes, sandbox_bytes(request)
@@ -62,7 +65,10 @@ class Sandboxes:
                 sandbox_id = new_id()
                 uid = await context.uids.take(sandbox_id)
                 undo.push_async_callback(context.uids.give_back, uid)
-                sandbox = self._new(caller, request, sandbox_id, uid, limits)
+                sandbox = self._new(
+                    caller, request, sandbox_id, uid, isolation=level, network=network,
+                    limits=limits, enforcement=enforcement,
+                )  # fmt: skip
                 sandbox.is_one_shot = one_shot
                 undo.push_async_callback(context.workspaces.lift_disk_limit, uid)
                 undo.push_async_callback(context.workspaces.remove, sandbox_id)
@@ -196,22 +202,23 @@ class Sandboxes:
     # -- private
 
     def _new(
-        self, caller: Caller, request: SandboxRequest, sandbox_id: str, uid: int, limits: Limits
-    ) -> Sandbox:
+        self, caller: Caller, request: SandboxRequest, sandbox_id: str, uid: int, *,
+        isolation: Isolation, network: Network, limits: Limits,
+        enforcement: Mapping[str, Enforcement],
+    ) -> Sandbox:  # fmt: skip
         context = self._context
-        level, network = context.settings.offers.choose(request.isolation, request.network)
         sandbox = Sandbox(
             id=sandbox_id,
             name=request.name,
             owner_uid=caller.uid,
             uid=uid,
-            isolation=level,
+            isolation=isolation,
             network=network,
             rootfs=request.rootfs,
             binds=tuple(replace(bind, ownership=None) for bind in request.binds),
             scheme=context.scheme.name,
             limits=limits,
-            enforcement=context.enforcement(limits),
+            enforcement=enforcement,
             created_at=context.clock.now(),
             last_used_at=context.clock.now(),
             env=dict(request.env),
@@ -226,14 +233,18 @@ class Sandboxes:
             self._set_lifetime(sandbox, request.lifetime_seconds)
         return sandbox
 
-    def _check_place(self, request: SandboxRequest) -> None:
-        """Raise when the host cannot give the isolation, root or binds of a request."""
+    def _checked_levels(self, request: SandboxRequest) -> tuple[Isolation, Network]:
+        """Return the isolation and network of a request.
+
+        Raises when the host cannot give the isolation, root or binds of the request.
+        """
         offers = self._context.settings.offers
-        level, _ = offers.choose(request.isolation, request.network)
+        level, network = offers.choose(request.isolation, request.network)
         for field in ("rootfs", "binds"):
             if getattr(request, field):
                 offers.check_own_root(level, field)
         self._context.settings.binds.check(request.binds)
+        return level, network
 
     def _set_lifetime(self, sandbox: Sandbox, seconds: float) -> None:
         clock = self._context.clock

@@ -28,10 +28,16 @@ class Upkeep:
     """Restores the wanted state periodically; a missed event is only late."""
 
     def __init__(
-        self, context: Context, sandboxes: Sandboxes, executions: Executions, sampler: UsageSampler
+        self,
+        context: Context,
+        sandboxes: Sandboxes,
+        executions: Executions,
+        sampler: UsageSampler,
+        disk: DiskKeeper,
     ) -> None:
         self._context = context
         self._sampler = sampler
+        self._disk = disk
         self._sandboxes = sandboxes
         self._reconcile = Reconcile(context, sandboxes, executions)
 
@@ -46,7 +52,7 @@ class Upkeep:
             ("upkeep of the spawner", _PERIOD_SECONDS, launcher.upkeep),
             ("history", SAMPLE_SECONDS, self._sampler.pass_once),
             ("room for output", ROOM_PERIOD_SECONDS, Spools(self._context).pass_once),
-            ("disk limits", DISK_PERIOD_SECONDS, DiskKeeper(self._context).pass_once),
+            ("disk limits", DISK_PERIOD_SECONDS, self._disk.pass_once),
         ):
             self._context.tasks.start(_repeat(name, period, work), name)
 

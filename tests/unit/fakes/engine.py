@@ -11,6 +11,7 @@ from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Findings, MissingFeature, offers
 from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget
 from sandboxd.engine.context import Context, Settings, Tasks
+from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.lifecycle import Lifecycle
@@ -74,7 +75,9 @@ def make_context(
 
 def make_upkeep(context: Context) -> Upkeep:
     """An engine's upkeep alone."""
-    return Upkeep(context, Sandboxes(context), Executions(context), UsageSampler(context))
+    return Upkeep(
+        context, Sandboxes(context), Executions(context), UsageSampler(context), DiskKeeper(context)
+    )
 
 
 @asynccontextmanager
