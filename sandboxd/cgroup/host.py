@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -91,14 +90,6 @@ def missing_controllers(directory: str = ROOT) -> list[str]:
     """Return those of cpu, io, memory and pids that a v2 cgroup lacks."""
     text = read_text(directory, "cgroup.controllers") or ""
     return sorted(_NEEDED - set(text.split()))
-
-
-def kernel_version(release: str | None = None) -> tuple[int, int]:
-    """Return (6, 12) for "6.12.43-amd64"."""
-    match = re.match(r"(\d+)\.(\d+)", release or os.uname().release)
-    if match is None:
-        raise ValueError(f"not a kernel release: {release!r}")
-    return int(match[1]), int(match[2])
 
 
 def memory_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> MemoryBound:

@@ -91,7 +91,6 @@ class ErrorCode(enum.StrEnum):
     DRAINING = "HOST_DRAINING"
     HOST_MEMORY = "HOST_MEMORY_EXHAUSTED"
     LOST = "EXECUTION_LOST"
-    SETUP_FAILED = "EXECUTION_SETUP_FAILED"
 
 
 class EventType(enum.StrEnum):

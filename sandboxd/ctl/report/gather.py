@@ -19,7 +19,6 @@ from sandboxd.errors import NotFound
 
 POINTS = 180
 TOP = 10
-_GAINS = ("cpu_seconds", "io_read_bytes", "io_written_bytes")
 
 
 @dataclass(slots=True)
