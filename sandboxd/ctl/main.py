@@ -134,7 +134,7 @@ def command_parser(name: str, *, with_payload: bool = True) -> argparse.Argument
 def main_parser() -> argparse.ArgumentParser:
     """Return the parser of a command line without a command.
 
-    One parser without subparsers: argparse takes longer to make all of them than a request takes.
+    The parser has no subparsers: argparse takes longer to make all of them than a request takes.
     """
     width = max(map(len, COMMANDS))
     lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]

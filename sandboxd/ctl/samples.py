@@ -51,7 +51,7 @@ class Samples:
 
 
 class Sampler:
-    """A repeated sampling of sandboxes, and on demand of executions."""
+    """A sampler of sandboxes, and on demand of running executions, with rates between samples."""
 
     def __init__(self, client: Client, wanted: list[str], *, by_execution: bool = False) -> None:
         self._client = client

@@ -64,9 +64,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _look_for(client: Client, ref: str) -> None:
-    """Warn about an unknown name, most often a slip; a later sandbox may bear the name.
+    """Warn about an unknown name, most often a slip.
 
-    So may a sandbox of another owner.
+    A later sandbox, or a sandbox of another owner, may have the name.
     """
     try:
         client.get_sandbox(ref)
