@@ -24,7 +24,10 @@ class Uids(Protocol):
     """Host uids for sandboxes."""
 
     async def take(self, sandbox_id: str) -> int:
-        """Return a uid that no sandbox or process has. Raises CapacityExceeded."""
+        """Return a uid that no account, live process or further sandbox has.
+
+        Raises CapacityExceeded, HostDiskFull.
+        """
         ...
 
     async def give_back(self, uid: int) -> bool:
