@@ -221,7 +221,7 @@ def _become_bubblewrap(
 
 
 def _read(fd: int, end: bytes, deadline: float) -> bytes:
-    """What comes until `end` or the deadline, at most _MAX_TEXT bytes."""
+    """Return the bytes read until `end` or the deadline, at most _MAX_TEXT."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     text = b""

@@ -42,7 +42,7 @@ class DiskFull(Exception):
 
 
 def root_of(runtime_directory: str) -> str:
-    """Where images are mounted."""
+    """Return the directory below which images are mounted."""
     return os.path.join(runtime_directory, DIRECTORY)
 
 

@@ -164,7 +164,10 @@ def _keep_own_disk(spec: dict[str, Any]) -> None:
 
 
 def _forget(root: str) -> None:
-    """Our copy of what is mounted there would keep others' namespaces, or disks."""
+    """Unmount `root` from this mount namespace, if mounted.
+
+    A copied mount would keep the namespaces or disks of other sandboxes.
+    """
     try:
         linux.unmount(root)
     except OSError as exc:

@@ -62,7 +62,7 @@ class Tree:
 
     @property
     def verdict(self) -> list[str]:
-        """What a daemon is told: the name of a model.Ownership, and the detail."""
+        """What the daemon is told: the name of a model.Ownership, and the detail."""
         return ["host" if self.fd is None else "mapped", self.detail[:_MAX_DETAIL]]
 
 
@@ -88,7 +88,7 @@ def refusal(
 
 
 def plan(binds: Sequence[Mapping[str, Any]], sandbox_owner: int) -> list[Plan]:
-    """What shall become of each bind of a specification (launch/roots.py)."""
+    """Decide on the owner of each bind of a specification (launch/roots.py)."""
     return [_plan(bind["source"], bind["writable"], sandbox_owner) for bind in binds]
 
 
@@ -111,7 +111,7 @@ def _plan(source: str, writable: bool, sandbox_owner: int) -> Plan:
 
 
 def _account(uid: int) -> tuple[str, Collection[int] | None]:
-    """Name and groups of a user of the host; None = there is none."""
+    """Return name and groups of a user of the host; ("", None) without an account."""
     # Only where there are binds.
     import pwd
 
@@ -124,9 +124,9 @@ def _account(uid: int) -> tuple[str, Collection[int] | None]:
 
 @contextmanager
 def trees(plans: Sequence[Plan], sandbox_uid: int) -> Iterator[list[Tree]]:
-    """What became of each plan, as long as the context.
+    """Yield the tree of each plan, open as long as the context.
 
-    sandbox_uid: also the sandbox's gid. Only what a host or a file system cannot is no error.
+    sandbox_uid: also the sandbox's gid. A host or file system without idmapped mounts is no error.
     """
     with ExitStack() as close:
         found = []

@@ -22,7 +22,7 @@ _NSFS_PROBE = "/proc/self/ns/net"
 
 
 def root_of(runtime_directory: str) -> str:
-    """Where the pins are."""
+    """Return the directory of the pins."""
     return os.path.join(runtime_directory, DIRECTORY)
 
 

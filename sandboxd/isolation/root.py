@@ -33,7 +33,7 @@ class BadImage(Exception):
 
 
 def describe(spec: dict[str, Any]) -> Root:
-    """The root that a specification (launch/roots.py) asks for. Raises BadImage."""
+    """Return the root that a specification (launch/roots.py) asks for. Raises BadImage."""
     files = dict(spec["files"])
     if spec["image"] is None:
         shared, masks = shared_directories(spec), masks_of(spec)
@@ -61,7 +61,7 @@ def describe(spec: dict[str, Any]) -> Root:
 
 
 def masks_of(spec: dict[str, Any]) -> dict[str, Mask]:
-    """What is left out of the host's directories."""
+    """Return by directory of the host the names left out."""
     own = [os.path.basename(path) for path in spec["files"]]
     return {etc.TOP: etc.mask(spec["etc_hidden"], spec["system_paths"], own)}
 
@@ -78,7 +78,7 @@ def shared_directories(spec: dict[str, Any]) -> list[str]:
 
 
 def _further(spec: dict[str, Any]) -> list[str]:
-    """Paths of the host beside /usr and /etc."""
+    """Return the paths of the host beside /usr and /etc."""
     paths = [f"/var/lib/{name}" for name in _VAR_LIB]
     if spec["isolation"] != "strict":
         paths += _SYS
@@ -116,7 +116,7 @@ def _of_image(image: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
 
 
 def _check_image(image: str) -> None:
-    """An image is root's alone, and has what the root's holder and every command need."""
+    """Raise BadImage unless only root may write the image and it has /usr and /etc/passwd."""
     try:
         status = os.lstat(image)
     except OSError as exc:

@@ -63,7 +63,7 @@ class Filter(enum.StrEnum):
 
 
 def assemble(kind: Filter, machine: str) -> bytes:
-    """The filter for a machine of `table.ARCHITECTURES`: an array of struct sock_filter."""
+    """Return the filter for a machine of `table.ARCHITECTURES`: an array of struct sock_filter."""
     strict = kind.is_strict
     code = [
         _load(_ARCHITECTURE_OFFSET),
@@ -102,7 +102,7 @@ def assemble(kind: Filter, machine: str) -> bytes:
 
 
 def missing() -> str | None:
-    """Why there can be no filter on this host, in words; None when there can."""
+    """Return, in words, why this host has no filters; None if filters can be loaded."""
     machine = os.uname().machine
     if machine not in table.ARCHITECTURES:
         return f"system-call filter: sandboxd has none for {machine}"
@@ -172,7 +172,10 @@ def _refuse_bits(index: int, bits: int, number: int) -> _Code:
 
 
 def _no_set_id() -> dict[str, _Code]:
-    """The mode of openat2 lies in memory: programs fall back to openat, as before Linux 5.6."""
+    """Return rules against set-id bits.
+
+    The mode of openat2 lies in memory: programs fall back to openat, as before Linux 5.6.
+    """
     bits, number = table.SET_ID, errno.EPERM
     rules = {name: _refuse_bits(at, bits, number) for name, at in table.CHANGES_MODE.items()}
     for name, at in table.OPENS.items():
@@ -183,7 +186,7 @@ def _no_set_id() -> dict[str, _Code]:
 
 
 def _sockets(*, strict: bool) -> _Code:
-    """Of socket and socketpair: by family, type, protocol."""
+    """Filter socket and socketpair by family, type and protocol."""
     plain = [_answer(ALLOW)]
     code = [_argument(0), *_when(table.AF_UNIX, plain)]
     inet = _tcp_and_udp() if strict else plain
@@ -211,7 +214,7 @@ def _unless_zero(then: tuple[int, int, int, int]) -> _Code:
 
 
 def _socket_options() -> _Code:
-    """By level and name."""
+    """Filter setsockopt by level and name."""
     code = [_argument(1)]
     for level, names in table.SOCKET_OPTIONS.items():
         code += _when(level, _refuse_values(2, names, errno.EPERM))

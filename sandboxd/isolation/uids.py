@@ -144,7 +144,7 @@ class CallerUid:
         self._uid = uid
 
     async def take(self, sandbox_id: str) -> int:
-        """The daemon's own."""
+        """Return the daemon's own uid."""
         return self._uid
 
     async def give_back(self, uid: int) -> bool:
@@ -163,12 +163,12 @@ class CallerUid:
 
 
 def process_uids() -> set[int]:
-    """Owners of all processes."""
+    """Return the uids of all processes."""
     return {uid for _, uid in _processes()}
 
 
 def kill_processes(uid: int) -> int:
-    """SIGKILL every process of a sandbox's uid that is there now; how many there were."""
+    """Send SIGKILL to the processes that have a sandbox's uid now; return how many."""
     pids = [pid for pid, owner in _processes() if owner == uid]
     for pid in pids:
         with suppress(ProcessLookupError, FileNotFoundError):
@@ -213,7 +213,7 @@ def _is_known(uid: int) -> bool:
 
 
 def _subordinate_ids() -> list[range]:
-    """Ids that subuid(5) and subgid(5) give to users' namespaces."""
+    """Return the ids that subuid(5) and subgid(5) assign to users' namespaces."""
     ids = []
     for path in _SUBORDINATE:
         with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:

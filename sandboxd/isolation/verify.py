@@ -10,7 +10,7 @@ _CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
 def host_pid(pidfd: int) -> int:
-    """The process' pid in the namespace of the mounted /proc (proc_pid_fdinfo(5)); -1 when gone."""
+    """Return the process's pid in the mounted /proc (proc_pid_fdinfo(5)); -1 when gone."""
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
         for line in file:
             if line.startswith("Pid:"):

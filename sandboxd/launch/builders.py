@@ -35,7 +35,7 @@ class Builders:
         self._removers = Turns(_REMOVERS)
 
     async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The answer to an order: {"ok"}, or "kind" and "text" of what went wrong.
+        """Return the answer to an order: {"ok"}, or "kind" and "text" of a failure.
 
         Raises InternalError, OperationTimedOut and SpawnerUnreachable.
         """

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 def specification(
     request: LaunchRequest, runtime_directory: str, privileges: Privileges
 ) -> dict[str, Any]:
-    """What shim/shim.py and isolation/enter.py read."""
+    """Return the specification that shim/shim.py and isolation/enter.py read."""
     command, limits = request.execution.command, request.execution.limits
     uid = request.sandbox.uid if privileges.is_root else None
     pins_root = pins.root_of(runtime_directory)

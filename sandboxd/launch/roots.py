@@ -69,7 +69,7 @@ class Roots:
         self.has_private_mounts = False
 
     async def missing(self) -> tuple[tuple[MissingFeature, ...], tuple[MissingFeature, ...]]:
-        """What a root and what a network namespace lack here, by making one of each."""
+        """Return the features that a root and a network namespace lack, by making both."""
         if not self._privileges.is_root:
             way = remedy(Need.ROOT, place())
             not_root = (MissingFeature("root: mounts and namespaces", way),)
@@ -125,13 +125,13 @@ class Roots:
             await self._do({"op": "remove_others", "pins_root": self._root, "kept": kept})
 
     async def remove_unused(self) -> None:
-        """Of the small file systems below the runtime directory those that nothing is on."""
+        """Remove the private tmpfs directories below the runtime directory that are not used."""
         if self._privileges.is_root:
             roots = [self._root, disks.root_of(self._runtime)]
             await self._do({"op": "remove_unused", "roots": roots})
 
     async def remove_all(self) -> None:
-        """At the end of all work: nothing of ours stays mounted."""
+        """Unpin all namespaces, at the end of all work."""
         if self._privileges.is_root:
             await self._do({"op": "remove_all", "pins_root": self._root})
 
@@ -222,7 +222,7 @@ class Roots:
 
 
 def _owned(binds: Sequence[Bind], said: list[list[str]] | None) -> tuple[Bind, ...]:
-    """With what the builder said of each; None: as before."""
+    """Return the binds with the builder's verdicts; unchanged for None."""
     if said is None:
         return tuple(binds)
     return tuple(

@@ -34,7 +34,7 @@ MAX_RUNTIME_PATH = 107 - 46
 
 
 def spawner_argv(socket_path: str, *, idle_seconds: float | None) -> list[str]:
-    """The command line that starts a spawner on `socket_path`."""
+    """Return the command line that starts a spawner on `socket_path`."""
     script = str(Path(__file__).parents[1] / "spawner/__main__.py")
     argv = [sys.executable, "-I", "-S", script, socket_path]
     return argv if idle_seconds is None else [*argv, str(idle_seconds)]
@@ -82,10 +82,7 @@ class SpawnerClient:
         return self._runtime
 
     async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
-        """The spawner's answer, with descriptors that are the caller's from now on.
-
-        Raises SpawnerUnreachable.
-        """
+        """Return the answer; the caller owns the descriptors. Raises SpawnerUnreachable."""
         return await self._spawner.ask(request, fds)
 
     async def open(self) -> None:
@@ -114,7 +111,7 @@ class SpawnerClient:
         self._spawner.close()
 
     async def launch(self, request: LaunchRequest) -> ShimLink:
-        """A held shim that reported "ready"; from then on its end cannot be lost to a full disk.
+        """Return a held shim that reported "ready", with disk space reserved for the record.
 
         Raises HostDiskFull, HostStorageFailed, SpawnerUnreachable, OperationTimedOut.
         """
@@ -133,7 +130,7 @@ class SpawnerClient:
         return link
 
     async def hold(self) -> ShimLink:
-        """A shim without a command, to be aborted: for probes."""
+        """Return a shim without a command, to be aborted: for probes."""
         # A fresh name: a probe that was killed has left a directory.
         name = f"probe-{new_id()}"
         directory = self._control_directory(name)
@@ -230,7 +227,7 @@ def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
 
 
 def memory_file(name: str, data: bytes) -> int:
-    """An fd with `data`: no size limit of a socket, no file that could be left."""
+    """Return a memfd with `data`: no size limit of a socket, and no file to be left behind."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     write_all(fd, data)
     return fd

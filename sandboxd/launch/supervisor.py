@@ -44,7 +44,7 @@ class NotSupervised(SandboxdError):
 
 
 def supervisor_argv(runtime_directory: str) -> list[str]:
-    """The command line that starts a supervisor."""
+    """Return the command line that starts a supervisor."""
     script = str(Path(__file__).parents[1] / "supervisor/__main__.py")
     return [sys.executable, "-I", "-S", script, runtime_directory]
 
@@ -86,9 +86,9 @@ class SupervisorClient:
             self._connection = None
 
     def write(self, state: State) -> None:
-        """What a supervisor is to know of a sandbox, whole or not at all.
+        """Write the state of a sandbox for the supervisor, whole or not at all.
 
-        Raises what `host_lacks` makes.
+        Raises the errors of `host_lacks`.
         """
         try:
             self.directory.write(state)

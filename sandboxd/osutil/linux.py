@@ -80,17 +80,17 @@ with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as _file:
 
 
 def unshare(flags: int) -> None:
-    """unshare(2); raises OSError."""
+    """Leave shared namespaces: unshare(2). Raises OSError."""
     checked(libc.unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
-    """setns(2); raises OSError."""
+    """Join a namespace: setns(2). Raises OSError."""
     checked(libc.setns(fd, kind), "setns")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2); raises OSError with the target named."""
+    """Mount a file system: mount(2). Raises OSError with the target named."""
     checked(
         libc.mount(
             os.fsencode(source),
@@ -152,7 +152,7 @@ def open_tree(path: str) -> int:
 
 
 def mount_tree(tree: int, target: str) -> None:
-    """move_mount(2) of what open_tree has given; raises OSError."""
+    """Attach a tree of open_tree at `target`: move_mount(2). Raises OSError."""
     result = libc.syscall(
         ctypes.c_long(_MOVE_MOUNT), ctypes.c_long(tree), b"", ctypes.c_long(_AT_FDCWD),
         os.fsencode(target), ctypes.c_long(_MOVE_MOUNT_F_EMPTY_PATH),
@@ -172,17 +172,17 @@ def _prctl(option: int, value: int, what: str) -> None:
 
 
 def set_parent_death_signal(signal_number: int) -> None:
-    """PR_SET_PDEATHSIG; a change of uid clears it again (prctl(2))."""
+    """Set PR_SET_PDEATHSIG, which a change of uid clears again (prctl(2))."""
     _prctl(_PR_SET_PDEATHSIG, signal_number, "PR_SET_PDEATHSIG")
 
 
 def become_subreaper() -> None:
-    """PR_SET_CHILD_SUBREAPER."""
+    """Set PR_SET_CHILD_SUBREAPER."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
 
 
 def set_no_new_privs() -> None:
-    """PR_SET_NO_NEW_PRIVS."""
+    """Set PR_SET_NO_NEW_PRIVS."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
 
 
@@ -196,7 +196,7 @@ _INSTRUCTION_BYTES = 8
 
 
 def filter_calls(program: bytes) -> None:
-    """PR_SET_SECCOMP with an array of struct sock_filter; needs no_new_privs or root."""
+    """Load a filter, an array of struct sock_filter: PR_SET_SECCOMP; needs no_new_privs or root."""
     mode = ctypes.c_ulong(_SECCOMP_MODE_FILTER)
     fprog = _Program(len(program) // _INSTRUCTION_BYTES, program)
     zero = ctypes.c_ulong(0)
@@ -272,7 +272,7 @@ class _How(ctypes.Structure):
 
 
 def openat2(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
-    """openat2(2), close-on-exec; raises OSError."""
+    """Open a file, close-on-exec: openat2(2). Raises OSError."""
     how = _How(flags | os.O_CLOEXEC, 0, resolve)
     size = ctypes.c_size_t(ctypes.sizeof(how))
     name = ctypes.c_char_p(path)

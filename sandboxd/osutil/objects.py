@@ -29,7 +29,7 @@ def write_json(directory: str, name: str, value: dict[str, Any]) -> None:
 
 
 def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """A file written by `write_json`, None where there is none. Raises OSError, ValueError."""
+    """Return a file written by `write_json`, None without a file. Raises OSError, ValueError."""
     try:
         with open(os.path.join(directory, name), "rb") as file:
             return decode(file.read())

@@ -25,7 +25,7 @@ class Privileges:
 
 
 def of_this_process() -> Privileges:
-    """As they are now."""
+    """Return the privileges of this process now."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         lines = dict(line.split(":", 1) for line in file if ":" in line)
     return Privileges(os.geteuid(), int(lines.get("CapEff", "0"), 16))

@@ -22,6 +22,6 @@ def process_start_time(pid: int) -> int:
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot."""
+    """Return the kernel's id of this boot."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()

@@ -77,7 +77,7 @@ class Server:
         poller.register(listener.fileno(), select.POLLIN)
 
     def fileno(self) -> int:
-        """The listener's, for what poll reports."""
+        """Return the listener's descriptor, as reported by poll."""
         return self._listener.fileno()
 
     def accept(self) -> socket.socket | None:

@@ -18,5 +18,5 @@ SOCKET_NAME = "supervisor.sock"
 
 
 def socket_path(runtime_directory: str) -> str:
-    """Where a supervisor listens."""
+    """Return the path of the supervisor's socket."""
     return os.path.join(runtime_directory, SOCKET_NAME)

@@ -33,7 +33,7 @@ class Caps:
     data_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For the file."""
+        """Return the limits for the file."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -59,7 +59,7 @@ class State:
     executions: tuple[Entry, ...] = ()
 
     def dump(self) -> dict[str, Any]:
-        """For the file."""
+        """Return the state for the file."""
         return {
             "protocol": PROTOCOL,
             "sandbox": self.sandbox,
@@ -100,11 +100,11 @@ class StateDirectory:
         self.path = os.path.join(runtime_directory, DIRECTORY)
 
     def make(self) -> None:
-        """Root's alone."""
+        """Make the directory, mode 0700."""
         os.makedirs(self.path, mode=0o700, exist_ok=True)
 
     def write(self, state: State) -> None:
-        """Whole or not at all."""
+        """Write a sandbox's state, whole or not at all. Raises OSError."""
         write_json(self.path, state.sandbox + _SUFFIX, state.dump())
 
     def read(self, sandbox: str) -> State | None:

@@ -97,7 +97,7 @@ class _Ends:
 
 
 def _pipes(spec: dict[str, Any], stdin_fd: int | None) -> tuple[_Ends, _Ends]:
-    """The shim's ends and the child's."""
+    """Return the shim's ends and the child's."""
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     err_read, err_write = (None, out_write) if spec["merge_output"] else os.pipe2(os.O_CLOEXEC)
     in_write = None
@@ -148,7 +148,7 @@ def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) ->
 
 
 def _above_stdio(stdio: tuple[int, ...]) -> tuple[int, int, int]:
-    """The same files at descriptors that the dup2 onto 0-2 cannot overwrite."""
+    """Return the same files at descriptors that the dup2 onto 0-2 cannot overwrite."""
     high = [os.dup(fd) for fd in stdio] if min(stdio) <= 2 else list(stdio)
     while min(high) <= 2:
         high = [os.dup(fd) for fd in high]

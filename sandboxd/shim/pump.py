@@ -90,7 +90,7 @@ class OutputStream:
         self._stamps.close()
 
     def facts(self) -> dict[str, Any]:
-        """For the record."""
+        """Return the fields of the record."""
         return {"size": self.size_bytes, "truncated": self.truncated, "error": self.error}
 
 

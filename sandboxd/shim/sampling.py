@@ -26,7 +26,7 @@ class PeakSampler:
         self._due = now + self._pause
 
     def wait_seconds(self) -> float | None:
-        """The pause until the next look; None when a supervisor's suffice."""
+        """Return the pause until the next sample; None once a supervisor's looks suffice."""
         return self._pause if self._pause <= _LAST_SECONDS else None
 
     def look(self, now: float) -> None:

@@ -96,7 +96,7 @@ class Shim:
         self._setup = SetupUse()
 
     def live(self) -> None:
-        """From "ready" to the record."""
+        """Live from "ready" to the record."""
         if not self._is_wanted():
             return
         self._prepare()
@@ -344,7 +344,7 @@ class Shim:
 
 
 def _be_spared() -> list[str]:
-    """Outlive the command under memory and CPU pressure; names what this host does not allow."""
+    """Protect the shim from memory and CPU pressure; return what this host does not allow."""
     missing = []
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:

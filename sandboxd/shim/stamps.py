@@ -69,7 +69,7 @@ class Stamps:
             self._fd = -1
 
     def _open(self, path: str, flags: int) -> int:
-        """A new file that begins as all do."""
+        """Open a file and write the header."""
         flags |= os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         fd = patiently(lambda: os.open(path, flags, 0o600))
         try:

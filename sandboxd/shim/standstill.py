@@ -56,7 +56,7 @@ def go_on(root: int, continue_all: Callable[[], None]) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """All below `root`, by level."""
+    """Return all processes below `root`, by level."""
     return [pid for level in _levels(root) for pid, _ in level]
 
 
@@ -116,6 +116,6 @@ def _stands_still(pid: int) -> bool:
 
 
 def _words(path: str) -> list[bytes]:
-    """State and parent, first of a stat file's fields."""
+    """Return state and parent, the first of a stat file's fields."""
     with open(path, "rb") as file:
         return stat_fields(file.read(), 2)

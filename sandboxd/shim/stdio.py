@@ -53,7 +53,7 @@ class Stdio:
 
     @property
     def held_fd(self) -> int | None:
-        """Where input can be written to: non-blocking; None where there is none (any more)."""
+        """The non-blocking descriptor for writing input; None where no input is open (any more)."""
         return self._held_fd
 
     @property
@@ -117,5 +117,5 @@ class Stdio:
                     left.remove(stream)
 
     def facts(self) -> list[dict[str, Any]]:
-        """Of each output, for the record."""
+        """Return the fields of the record for each output."""
         return [stream.facts() for stream in self._outputs]

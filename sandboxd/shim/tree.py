@@ -135,7 +135,7 @@ def _wait_status(code: int, status: int) -> int:
 
 
 def children_cpu_seconds() -> tuple[float, float]:
-    """User and system time of all children reaped so far."""
+    """Return user and system time, in seconds, of all children reaped so far."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime, usage.ru_stime
 
@@ -156,7 +156,7 @@ def has_ended(pid: int) -> bool:
 
 
 def children_io_bytes() -> tuple[int, int]:
-    """What all children reaped so far read from and wrote to disks (getrusage(2): 512 bytes)."""
+    """Return the bytes that reaped children read from and wrote to disks (getrusage(2))."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_inblock * _BLOCK_BYTES, usage.ru_oublock * _BLOCK_BYTES
 

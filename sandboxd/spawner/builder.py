@@ -32,7 +32,7 @@ class _ReaderGone:
         self._asked = 0
 
     def is_set(self) -> bool:
-        """A pipe without a reader is POLLERR to its writer (poll(2))."""
+        """Whether the answer's reader is gone: POLLERR to the writer of a pipe (poll(2))."""
         self._asked += 1
         return self._asked % _ENTRIES_BETWEEN_LOOKS == 0 and bool(self._poll.poll(0))
 
@@ -71,7 +71,7 @@ def _failure(kind: str, exc: Exception) -> dict[str, Any]:
 
 
 def _obey(order: dict[str, Any]) -> dict[str, Any]:
-    """What there is to say beside that all went well."""
+    """Obey an order; return the fields of the answer beside "ok"."""
     match order["op"]:
         case "build":
             return {"binds": build.build(order)}

@@ -29,7 +29,7 @@ class Helper:
         return bool(self._argv) and self.pid == 0
 
     def run(self, argv: list[str]) -> None:
-        """From now on keep this running."""
+        """Keep `argv` running from now on."""
         self._argv = argv
         self.keep_alive()
 
@@ -48,7 +48,7 @@ class Helper:
             )  # fmt: skip
 
     def ended(self, pid: int) -> None:
-        """A child was reaped."""
+        """Note that a child was reaped."""
         if pid == self.pid:
             self.pid = 0
 

@@ -207,7 +207,7 @@ def _keep_only(fds: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: the socket's path and, optionally, after how many idle seconds to end."""
+    """Run the spawner. arguments: the socket's path, optionally the idle seconds until the end."""
     idle = float(arguments[1]) if len(arguments) > 1 else None
     Spawner(arguments[0], idle_seconds=idle).serve()
 

@@ -26,7 +26,10 @@ class Census:
         self._newest = -1
 
     def newcomers(self) -> list[int]:
-        """At first, and when numbers began anew, every process there is."""
+        """Return the numbers of the tasks new since the last call.
+
+        Returns all processes at the first call, after many forks and when numbers began anew.
+        """
         newest = int(os.pread(self._fd, 128, 0).rsplit(None, 1)[1])
         before, self._newest = self._newest, newest
         count = newest - before
@@ -49,7 +52,7 @@ def owner(pid: int) -> int | None:
 
 
 def parent(pid: int) -> int:
-    """The parent's number; 0 when there is none."""
+    """Return the parent's pid; 0 when there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(stat_fields(file.read(), 2)[1])

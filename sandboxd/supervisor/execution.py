@@ -102,7 +102,7 @@ class Execution(Group):
         return gains
 
     def note_memory(self, used_bytes: int) -> None:
-        """What the last look found."""
+        """Record the memory that the last look found, in bytes."""
         self.memory_bytes = used_bytes
         if any(not process.is_setup for process in self.members.values()):
             self._memory_peak = max(self._memory_peak or 0, used_bytes)
@@ -180,7 +180,7 @@ class Execution(Group):
         }
 
     def usage(self) -> dict[str, Any]:
-        """By the last look; None for what is not known."""
+        """Return the usage as of the last look; None for unknown values."""
         report = self.report()
         return {
             "memory_bytes": self.memory_bytes if self.members else 0,
@@ -195,7 +195,7 @@ class Execution(Group):
 
     @property
     def cpu_seconds(self) -> float:
-        """Used so far."""
+        """The CPU time used so far."""
         return self._used.cpu_seconds
 
     def write_report(self, now: float, *, at_once: bool = False) -> None:
@@ -214,7 +214,7 @@ class Execution(Group):
                 write_json(self.entry.evidence_directory, USAGE_FILE, report)
 
     def _take_up(self) -> None:
-        """Go on where a predecessor was ended."""
+        """Continue from the files of a predecessor."""
         directory = self.entry.evidence_directory
         with suppress(OSError, ValueError, KeyError, TypeError):
             self.verdict = read_json(directory, VERDICT_FILE)

@@ -27,7 +27,7 @@ _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
 def memfd_device() -> int:
-    """The device number that every memfd of this host has (tmpfs' internal mount)."""
+    """Return the device number of every memfd of this host (tmpfs' internal mount)."""
     fd = os.memfd_create("probe", os.MFD_CLOEXEC)
     try:
         return os.fstat(fd).st_dev

@@ -98,7 +98,7 @@ class Group:
 
     @property
     def threads(self) -> int:
-        """How many tasks: what RLIMIT_NPROC counts."""
+        """The number of tasks, as RLIMIT_NPROC counts."""
         return sum(process.threads for process in self.members.values())
 
     def _add(self, process: Process) -> None:
@@ -146,7 +146,7 @@ def sums(groups: Iterable[Group], file_bytes: int, unseen_bytes: int | None = No
 
 
 def closer(seen: MemoryTotals, groups: Iterable[Group]) -> MemoryTotals:
-    """The same with a better lower bound: what the largest process alone has for certain."""
+    """Return the sums with a better lower bound: the exact memory of the largest process."""
     processes = [p for one in groups for p in one.members.values()]
     largest = max(processes, key=lambda process: process.resident_bytes, default=None)
     if largest is None:

@@ -89,7 +89,7 @@ def _get_ahead(missing: list[str]) -> str:
 
 
 def _be_spared(missing: list[str], privileges: Privileges) -> None:
-    """Outlive memory shortage, and be there without a page fault."""
+    """Protect the supervisor from the OOM killer and from page faults."""
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("-1000")

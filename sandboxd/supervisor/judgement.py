@@ -45,7 +45,7 @@ def is_over(
 
 
 def oom_verdict(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
-    """owner: "sandbox" or "execution"."""
+    """Return the verdict. owner: "sandbox" or "execution"."""
     return {"reason": "oom", "owner": owner, "limit_bytes": gauge.limit_bytes,
             "used_bytes": gauge.used_bytes}  # fmt: skip
 
@@ -75,7 +75,7 @@ def _measure(
 
 
 def _file_bytes(groups: Iterable[Group], executions: Iterable[Execution]) -> int:
-    """Files in memory; what several executions have in common counts once."""
+    """Sum the files in memory, in bytes; files shared by executions count once."""
     files: dict[int, int] = {}
     mounts: dict[int, int] = {}
     segments: dict[int, int] = {}

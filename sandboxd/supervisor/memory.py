@@ -44,12 +44,12 @@ class MemoryTotals:
 
     @property
     def upper_bytes(self) -> int:
-        """At most this much is used."""
+        """An upper bound of the memory used."""
         return self.resident_bytes + self.file_bytes
 
     @property
     def lower_bytes(self) -> int:
-        """At least this much is used."""
+        """A lower bound of the memory used."""
         return max(self.largest_anonymous_bytes + self.file_bytes, self.largest_bytes)
 
 
@@ -143,5 +143,5 @@ class MemoryGauge:
         return max(sums.upper_bytes - upper, (sums.faults - faults) * _PAGE_BYTES)
 
     def room_bytes(self) -> int:
-        """How much may come before the limit, by the last look."""
+        """Return the bytes left before the limit, as of the last look."""
         return max(0, self.limit_bytes - self.used_bytes)

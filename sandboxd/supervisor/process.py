@@ -200,7 +200,7 @@ class Process:
             return True
 
     def _state_words(self) -> list[bytes]:
-        """stat from the state on."""
+        """Return the fields of stat from the state on."""
         return stat_fields(self._read("stat"), 20)
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ def _read_once(number: int, name: str) -> bytes:
 
 
 def parse_pairs(data: bytes) -> dict[bytes, int]:
-    """Lines of "name: number [unit]"."""
+    """Parse lines of "name: number [unit]"."""
     found = {}
     for line in data.splitlines():
         name, separator, value = line.partition(b":")
@@ -269,7 +269,7 @@ def without_files(pid: int) -> tuple[int, int]:
 
 
 def swapped_bytes(pid: int) -> int:
-    """Anonymous bytes of a process that are swapped out."""
+    """Return the swapped-out anonymous bytes of a process."""
     return _status(pid).get(b"VmSwap", 0) * 1024
 
 

@@ -56,7 +56,7 @@ class ProcessTable:
         execution.close()
 
     def remove(self, sandbox: Sandbox, now: float) -> None:
-        """A sandbox that is wanted no more."""
+        """Remove a sandbox that is no longer wanted."""
         del self.sandboxes[sandbox.state.sandbox]
         if sandbox.state.uid is not None:
             self._by_uid.pop(sandbox.state.uid, None)

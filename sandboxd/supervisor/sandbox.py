@@ -77,7 +77,7 @@ class Sandbox:
         self.follow(state)
 
     def follow(self, state: State) -> list[Execution]:
-        """What is wanted may have changed; the executions that are wanted no more."""
+        """Take over a changed state; return the executions that are no longer wanted."""
         now = time.monotonic()
         if state.caps != self.state.caps:
             self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
@@ -110,11 +110,11 @@ class Sandbox:
 
     @property
     def used_bytes(self) -> int:
-        """Memory, by the last look."""
+        """The memory used as of the last look."""
         return self._gauge.used_bytes
 
     def meet(self, process: Process, execution: Execution | None) -> None:
-        """A new process."""
+        """Add a new process."""
         self._has_newcomers = True
         if execution is None:
             self.strays.members[process.pid] = process
@@ -122,7 +122,10 @@ class Sandbox:
             execution.meet(process, self.state.uid)
 
     def usage(self) -> dict[str, Any]:
-        """By the last look; None for what is not known. CPU time and IO: of running executions."""
+        """Return the usage as of the last look; None for unknown values.
+
+        CPU time and IO are those of running executions.
+        """
         running = [execution.report() for execution in self.executions.values()]
         reads_io = self._abilities.reads_io
         whole = self.is_whole
@@ -143,7 +146,7 @@ class Sandbox:
         return sum(one.threads for one in self._groups())
 
     def kill(self) -> None:
-        """SIGKILL to everybody."""
+        """Send SIGKILL to all processes."""
         self._signal_all(signal.SIGKILL)
 
     def leave(self) -> None:
@@ -185,13 +188,13 @@ class Sandbox:
 
     @property
     def room_bytes(self) -> int:
-        """How much may come before a limit is passed."""
+        """The bytes left before a limit is exceeded."""
         rooms = [self._gauge.room_bytes()]
         rooms += [e.gauge.room_bytes() for e in self._living() if e.gauge is not None]
         return min(rooms)
 
     def hurry(self, now: float, free_bytes: int) -> None:
-        """Be looked at now if the host's free memory fell since the last look."""
+        """Make a look due now if the host's free memory fell since the last look."""
         if self._free_bytes - free_bytes > pace.FALL_BYTES:
             self.due = now
         else:
@@ -316,7 +319,7 @@ class Sandbox:
                 execution.kill()
 
     def _change_rlimits(self) -> None:
-        """New bounds on running processes, where this host lets us set another's (prlimit(2))."""
+        """Set new rlimits on running processes, where this host allows (prlimit(2))."""
         if not self._abilities.changes_rlimits:
             return
         for execution in self.executions.values():
@@ -382,7 +385,7 @@ class Sandbox:
             one.signal(number)
 
     def _period(self, now: float, took: float) -> float:
-        """Seconds until the next look."""
+        """Return the seconds until the next look."""
         if self._stopped:
             debt = self._throttle.seconds_of_debt
             return pace.of_stopped(pace.LONGEST_SECONDS if self._is_blind else debt)

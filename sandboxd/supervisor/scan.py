@@ -83,13 +83,13 @@ class Scanned(Protocol):
 
     @property
     def room_bytes(self) -> int:
-        """How much may come before a limit is passed."""
+        """The bytes left before a limit is exceeded."""
 
     def scan_steps(self, walker: Walker, now: float) -> Generator[None, None, None]:
-        """A scan."""
+        """Return the steps of a scan."""
 
     def judge_soon(self) -> None:
-        """A scan is complete."""
+        """Note that a scan is complete."""
 
 
 class Scanner:
@@ -105,7 +105,7 @@ class Scanner:
         self.look()
 
     def look(self) -> int:
-        """Files in memory of the whole host, now."""
+        """Return the bytes of files in memory of the whole host, now."""
         self.shared_bytes = self._host.bytes()
         self.free_bytes = self._host.free_bytes
         return self.shared_bytes

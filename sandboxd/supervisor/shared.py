@@ -45,7 +45,7 @@ class HostGauge:
         self._unit = unit.value
 
     def bytes(self) -> int:
-        """All files in memory and shared mappings of the host."""
+        """Return the bytes of all files in memory and shared mappings of the host."""
         libc.sysinfo(self._reference)
         return int(self._information.sharedram) * self._unit
 
@@ -87,7 +87,7 @@ class SharedFiles:
         return (sizes.f_blocks - sizes.f_bfree) * sizes.f_frsize
 
     def other_bytes(self) -> Generator[None, None, int]:
-        """Of System V segments, and of /dev/shm where that is the host's; in steps (work.py)."""
+        """Sum the bytes of System V segments, and of /dev/shm if the host's, in steps (work.py)."""
         total = 0
         for line in _whole(self._segments_fd).splitlines()[1:]:
             fields = line.split()

@@ -45,7 +45,7 @@ def _try(fd: int) -> bool:
 
 
 def _kill_holder(fd: int) -> None:
-    """F_GETLK names the process that holds a record lock (fcntl_locking(2))."""
+    """Send SIGKILL to the process that holds the lock, by F_GETLK (fcntl_locking(2))."""
     question = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, question))
     if kind != fcntl.F_UNLCK and pid > 0:

@@ -49,7 +49,7 @@ class Throttle:
                 self._buckets[name] = TokenBucket(rate, now)
 
     def advance(self, now: float, gains: Gains) -> None:
-        """Time went by and this was used."""
+        """Fill the buckets for the time gone by, then take the usage."""
         for name, bucket in self._buckets.items():
             bucket.advance(now, getattr(gains, name))
 
