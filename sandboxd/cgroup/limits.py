@@ -47,7 +47,7 @@ def parse_io_max(text: str) -> dict[str, dict[str, int | None]]:
 
 def _mismatch(directory: str, limit: Limit, file: str, asked: float) -> str | None:
     text = read_text(directory, file)
-    shown = f"{asked} {limit.noun}"
+    shown = f"{asked} {limit.noun}".rstrip()
     match limit.unit:
         case Unit.CORES:
             shown = f"{asked:g} {limit.noun}"

@@ -66,6 +66,8 @@ class Limit(NamedTuple):
     noun: str = ""
     # Whether a supervisor can hold it.
     supervised: bool = False
+    # Of a share, which bounds nothing: the value that asks for nothing.
+    neutral: int | None = None
     # The rlimit that bounds each process.
     rlimit: str | None = None
 
@@ -129,3 +131,8 @@ BY_NAME: Mapping[str, Limit] = {limit.name: limit for limit in LIMITS}
 SANDBOX_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is not Owners.EXECUTION)
 # Sandbox limits that the kernel or the supervisor also enforces per execution.
 SCOPE_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is Owners.BOTH)
+
+
+def is_neutral(name: str, value: object) -> bool:
+    """Whether a limit's value asks for nothing, so that nobody need hold it."""
+    return value is not None and name in BY_NAME and BY_NAME[name].neutral == value

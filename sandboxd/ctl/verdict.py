@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandboxd.client.calls import RUNNING
+from sandboxd.core.limits import is_neutral
 from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl.show import limit_value, number_of, printable, table
 
@@ -102,7 +103,7 @@ def holders(limits: Mapping[str, Any], held: Mapping[str, Any]) -> str:
     """Return the holder of most limits, and by name the limits of each other holder."""
     by: dict[str, list[str]] = {}
     for name, value in limits.items():
-        if value is not None and name in held:
+        if value is not None and name in held and not is_neutral(name, value):
             by.setdefault(_holder(held[name]), []).append(name)
     # A tie goes to the better holder, the first in _HOLDERS.
     first = max(by, key=lambda who: (len(by[who]), -_HOLDERS.index(who)))

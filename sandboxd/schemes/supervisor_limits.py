@@ -52,6 +52,10 @@ def enforcement(features: SupervisorFeatures) -> Mapping[str, Enforcement]:
     """Who holds each limit, and how precisely."""
     held = dict(common.enforcement())
     held["pids"] = _pids(features)
+    for limit in LIMITS:
+        if limit.file is not None and not limit.supervised:
+            detail = f"only {limit.file} of a cgroup holds it, and this scheme makes no cgroups"
+            held[limit.name] = Enforcement(EnforcedBy.NONE, detail)
     if not features.is_supervised:
         nobody = EnforcedBy.NONE
         held["memory_bytes"] = Enforcement(

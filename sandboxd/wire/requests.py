@@ -101,10 +101,13 @@ class SandboxFields(Request):
         return tuple(Bind(b.source, b.target, bool(b.writable)) for b in self.binds or ())
 
     def required(self) -> tuple[str, ...]:
-        """Return the names of limits that have to be held."""
-        if self.require is None:
-            return LIMIT_NAMES if self.require_by is not None else ()
-        return self.require
+        """Return the names of limits that have to be held; of shares alone what the request has."""
+        if self.require is not None:
+            return self.require
+        if self.require_by is None:
+            return ()
+        named = {} if self.limits is None else self.limits.changes().as_dict()
+        return tuple(one.name for one in LIMITS if one.neutral is None or one.name in named)
 
     def required_holder(self) -> EnforcedBy | None:
         """Return what has to hold the required limits; None = any holder."""

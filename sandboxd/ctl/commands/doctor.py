@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from sandboxd.client.calls import JsonObject
+from sandboxd.core.limits import is_neutral
 from sandboxd.core.quantity import format_bytes
 from sandboxd.ctl import draining, exits
 from sandboxd.ctl.connect import connect_or_start
@@ -39,8 +40,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def unenforced(host: JsonObject) -> list[str]:
-    """Return the names of the limits that are not enforced here."""
-    return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
+    """Return the names of the limits that are not enforced here, though a holder is needed."""
+    values = host["limits"]
+    return [
+        name
+        for name, held in host["enforcement"].items()
+        if held["by"] == "none" and not is_neutral(name, values.get(name))
+    ]
 
 
 def _remedy(host: JsonObject) -> str:

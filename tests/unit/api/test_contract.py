@@ -13,6 +13,7 @@ from sandboxd import errors
 from sandboxd.api import examples, openapi
 from sandboxd.api.responses import status_of
 from sandboxd.api.table import ROUTES
+from sandboxd.core.limits import LIMITS
 from sandboxd.core.model import LimitChanges
 from sandboxd.daemon.config import Config
 from tests.document import answer_problems, problems
@@ -101,6 +102,8 @@ def test_the_page_has_exactly_the_errors_of_the_server() -> None:
 def test_the_page_has_exactly_the_limits_of_the_server() -> None:
     told = {cells[0].strip("`"): cells[1] for cells in rows("## Limits")}
     assert list(told) == list(LimitChanges.__dataclass_fields__)
+    owners = {cells[0].strip("`"): cells[2].partition(",")[0] for cells in rows("## Limits")}
+    assert owners == {limit.name: limit.owners.value for limit in LIMITS}
     defaults = Config()
     assert told["cpus"] == f"{defaults.cpu_quota:g}"
     assert told["pids"] == str(defaults.pids_limit)
