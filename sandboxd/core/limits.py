@@ -16,6 +16,9 @@ from typing import NamedTuple
 # The kernel's PID_MAX_LIMIT and its default fs.nr_open.
 MAX_PIDS = 1 << 22
 MAX_OPEN_FILES = 1 << 20
+# The kernel's bounds and default of cpu.weight (Documentation/admin-guide/cgroup-v2.rst).
+MAX_CPU_WEIGHT = 10_000
+DEFAULT_CPU_WEIGHT = 100
 
 
 class Unit(enum.Enum):
@@ -82,6 +85,12 @@ LIMITS: tuple[Limit, ...] = (
         "cpus", Unit.CORES, Owners.BOTH, "--cpus", "cores, such as 1.5 or 150%",
         setting="cpu_quota", supervised=True,
         unit_property="CPUQuotaPerSecUSec", file="cpu.max", noun="cores",
+    ),
+    Limit(
+        "cpu_weight", Unit.COUNT, Owners.BOTH, "--cpu-weight",
+        "share of the processors while they are all busy, from 1 to 10000",
+        setting="cpu_weight", most=MAX_CPU_WEIGHT, neutral=DEFAULT_CPU_WEIGHT,
+        unit_property="CPUWeight", file="cpu.weight",
     ),
     Limit(
         "pids", Unit.COUNT, Owners.BOTH, "--pids", "processes and threads",

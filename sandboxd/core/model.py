@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from sandboxd.core.limits import DEFAULT_CPU_WEIGHT
+
 
 class SchemeName(enum.StrEnum):
     """The mechanisms for limits."""
@@ -126,7 +128,7 @@ class Enforcement:
     precision: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """A full set of limits on the sum of all processes; each limit: core/limits.py.
 
@@ -135,6 +137,8 @@ class Limits:
 
     memory_bytes: int
     cpus: float
+    # Records of before this limit are without.
+    cpu_weight: int = DEFAULT_CPU_WEIGHT
     pids: int
     io_read_bytes_per_second: int
     io_write_bytes_per_second: int
@@ -156,6 +160,7 @@ class LimitChanges:
 
     memory_bytes: int | None = None
     cpus: float | None = None
+    cpu_weight: int | None = None
     pids: int | None = None
     io_read_bytes_per_second: int | None = None
     io_write_bytes_per_second: int | None = None

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sandboxd import __version__
-from sandboxd.core.limits import LIMITS
+from sandboxd.core.limits import DEFAULT_CPU_WEIGHT, LIMITS, MAX_CPU_WEIGHT
 from sandboxd.core.model import Limits
 from sandboxd.core.policy import (
     DEFAULT_RESERVE_BYTES,
@@ -89,6 +89,7 @@ _Networks = Annotated[
     BeforeValidator(_paths),
 ]
 _Flag = Annotated[bool, BeforeValidator(_flag)]
+_Weight = Annotated[int, Field(ge=1, le=MAX_CPU_WEIGHT), BeforeValidator(_scalar)]
 _Count = Annotated[int, Field(ge=1, le=1 << 31), BeforeValidator(_scalar)]
 
 
@@ -114,6 +115,7 @@ class Config(BaseModel):
     denied_addresses: _Addresses = ()
     """What no sandbox may reach, beside where clouds tell keys, under systemd: 10.0.0.0/8, ::1."""
     cpu_quota: _Cpus = 2.0
+    cpu_weight: _Weight = DEFAULT_CPU_WEIGHT
     memory_limit_bytes: _Bytes | None = None
     pids_limit: _Count = 512
     worker_memory_reserve_bytes: _Bytes = DEFAULT_RESERVE_BYTES
@@ -151,6 +153,7 @@ class Config(BaseModel):
     """Environment, metadata and arguments of what lives; the daemon keeps them in memory."""
     max_memory_bytes: _Bytes | None = None
     max_cpus: _Cpus | None = None
+    max_cpu_weight: _Weight | None = None
     max_pids: _Count | None = 32768
     max_io_read_bytes_per_second: _Bytes | None = None
     max_io_write_bytes_per_second: _Bytes | None = None

@@ -9,7 +9,8 @@ from typing import Any
 from tests.contract.conftest import MEMORY_BYTES, Create
 from tests.harness import Daemon
 
-LIMITS = {"memory_bytes", "cpus", "pids", "io_read_bytes_per_second", "io_write_bytes_per_second",
+LIMITS = {"memory_bytes", "cpus", "cpu_weight", "pids",
+          "io_read_bytes_per_second", "io_write_bytes_per_second",
           "disk_bytes", "timeout_seconds", "cpu_seconds", "max_output_bytes", "open_files",
           "file_size_bytes"}  # fmt: skip
 MIB = 1 << 20
@@ -47,7 +48,8 @@ def test_healthz_says_what_holds_limits(daemon: Daemon, scheme: str) -> None:
 def test_defaults_are_those_of_the_contract(daemon: Daemon, sandbox: Any) -> None:
     limits = daemon.ok("GET", "/healthz")["resource_control"]["limits"]
     assert limits == {
-        "memory_bytes": MEMORY_BYTES, "cpus": 2, "pids": 512, "cpu_seconds": None,
+        "memory_bytes": MEMORY_BYTES, "cpus": 2, "cpu_weight": 100, "pids": 512,
+        "cpu_seconds": None,
         "io_read_bytes_per_second": 256 * MIB, "io_write_bytes_per_second": 256 * MIB,
         "disk_bytes": 10 << 30, "timeout_seconds": 300, "max_output_bytes": 10 * MIB,
         "open_files": 1024, "file_size_bytes": 10 << 30,

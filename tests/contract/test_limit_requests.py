@@ -15,7 +15,7 @@ MIB = 1 << 20
 SIZES = ("memory_bytes", "io_read_bytes_per_second", "io_write_bytes_per_second", "disk_bytes",
          "max_output_bytes", "file_size_bytes")  # fmt: skip
 DURATIONS = ("timeout_seconds", "cpu_seconds")
-COUNTS = ("pids", "open_files")
+COUNTS = ("pids", "open_files", "cpu_weight")
 NEVER: tuple[Any, ...] = (0, -1, "0", "-1", "infinity", "nan", "", "x", "12Q", True, [], {}, 1e400,
                           float("nan"), "1e999", "0x10", "١", " ")  # fmt: skip
 
@@ -36,6 +36,7 @@ def test_nothing_means_unlimited(daemon: Daemon, name: str) -> None:
     ("name", "value"),
     [("memory_bytes", 1.5), ("memory_bytes", "1.0000001"), ("pids", "10"), ("pids", 1.5),
      ("pids", 1 << 40), ("cpus", "0%"), ("cpus", "150"), ("cpus", "%"), ("open_files", 1 << 40),
+     ("cpu_weight", 10_001), ("cpu_weight", "50"),
      ("timeout_seconds", "5 parsecs"), ("timeout_seconds", "1min -1s"), ("nosuch", 5)],
 )  # fmt: skip
 def test_a_malformed_limit_is_refused(daemon: Daemon, name: str, value: Any) -> None:
@@ -50,6 +51,7 @@ def test_a_malformed_limit_is_refused(daemon: Daemon, name: str, value: Any) -> 
      ("timeout_seconds", "90s", 90), ("timeout_seconds", "5min", 300),
      ("timeout_seconds", "1min 30s", 90), ("timeout_seconds", 0.25, 0.25),
      ("cpus", "150%", 1.5), ("cpus", 0.5, 0.5), ("cpus", 1, 1), ("pids", 7, 7),
+     ("cpu_weight", 1, 1), ("cpu_weight", 10_000, 10_000), ("cpu_weight", None, 100),
      ("cpu_seconds", "2s", 2), ("open_files", 64, 64), ("memory_bytes", None, MEMORY_BYTES),
      ("cpu_seconds", None, None)],
 )  # fmt: skip
@@ -89,7 +91,7 @@ def test_more_memory_than_the_host_has_is_refused(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(
     ("name", "above"),
-    [("memory_bytes", MEMORY_BYTES + 1), ("cpus", 2.5), ("pids", 513),
+    [("memory_bytes", MEMORY_BYTES + 1), ("cpus", 2.5), ("pids", 513), ("cpu_weight", 101),
      ("io_read_bytes_per_second", "257M"), ("io_write_bytes_per_second", "257M")],
 )  # fmt: skip
 def test_an_execution_may_not_have_more_than_its_sandbox(

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract.conftest import Create
-from tests.contract.probes import python, start
+from tests.contract.probes import path_of, python, start
 from tests.harness import Daemon
 
 MIB = 1 << 20
@@ -118,6 +119,42 @@ def test_an_execution_s_own_memory_limit_is_held(daemon: Daemon, sandbox: Any) -
     assert daemon.execute(sandbox["id"], python(code))["stdout"] == "had it\n"
     ran = daemon.execute(sandbox["id"], python(code), limits={"memory_bytes": 64 * MIB})
     assert (ran["status"], ran["stdout"]) == ("OOM_KILLED", "")
+
+
+def weight(unit: str) -> str:
+    [directory] = Path("/sys/fs/cgroup").rglob(unit)
+    return (directory / "cpu.weight").read_text().strip()
+
+
+def test_a_weight_is_held_by_the_kernel_or_by_nobody(
+    daemon: Daemon, create: Create, scheme: str
+) -> None:
+    made = create(limits={"cpu_weight": 50})
+    running = start(daemon, made, ["sleep", "300"], limits={"cpu_weight": 20})
+    target = f"/v1/sandboxes/{made['id']}"
+    for given, own in ((50, 20), (200, 20), (7, 7)):
+        changed = daemon.ok("PATCH", target, {"limits": {"cpu_weight": given}})
+        told = daemon.ok("GET", path_of(running))
+        assert (changed["limits"]["cpu_weight"], told["limits"]["cpu_weight"]) == (given, own)
+        if scheme == "systemd":
+            assert holder(changed, "cpu_weight") == holder(told, "cpu_weight") == "kernel"
+            assert (weight(made["unit"]), weight(running["unit"])) == (str(given), str(own))
+        else:
+            assert holder(changed, "cpu_weight") == holder(told, "cpu_weight") == "none"
+
+
+def test_a_weight_need_be_held_where_one_is_asked_for(
+    daemon: Daemon, create: Create, scheme: str
+) -> None:
+    """`require_by` without names is of all limits, and of the weight that a request has."""
+    bounds = create()["enforcement"]
+    all_held = all(held["by"] != "none" for name, held in bounds.items() if name != "cpu_weight")
+    for limits, holds in (({}, True), ({"cpu_weight": 50}, scheme == "systemd")):
+        body = {"require_by": "any", "limits": limits}
+        answer = daemon.request("POST", "/v1/sandboxes", body)
+        assert answer.status == (201 if all_held and holds else 400), answer.body
+        if answer.status == 201:
+            daemon.release(answer.json["id"])
 
 
 def test_healthz_claims_only_what_something_enforces(daemon: Daemon, sandbox: Any) -> None:

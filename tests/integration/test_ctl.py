@@ -336,8 +336,10 @@ def test_doctor_without_a_daemon() -> None:
     asked = ctl("doctor", "-o", "json")
     host = json.loads(asked.stdout)
     assert host["scheme"] == "rlimit"
-    # What is left to nobody depends on the host.
-    is_weak = any(held["by"] == "none" for held in host["enforcement"].values())
+    # What is left to nobody depends on the host. A share is, but at its default needs no holder.
+    assert (host["limits"]["cpu_weight"], host["enforcement"]["cpu_weight"]["by"]) == (100, "none")
+    bounds = {name: held for name, held in host["enforcement"].items() if name != "cpu_weight"}
+    is_weak = any(held["by"] == "none" for held in bounds.values())
     assert (ended.returncode, asked.returncode) == (is_weak, is_weak)
 
 

@@ -16,12 +16,13 @@ from tests.system import host
 LIMITS = {
     "memory_bytes": 192 << 20,
     "cpus": 0.75,
+    "cpu_weight": 60,
     "pids": 48,
     "io_read_bytes_per_second": 30 << 20,
     "io_write_bytes_per_second": 20 << 20,
 }
 PROPERTIES = (
-    "MemoryMax", "MemorySwapMax", "CPUQuotaPerSecUSec", "TasksMax",
+    "MemoryMax", "MemorySwapMax", "CPUQuotaPerSecUSec", "CPUWeight", "TasksMax",
     "IOReadBandwidthMax", "IOWriteBandwidthMax",
 )  # fmt: skip
 
@@ -40,6 +41,7 @@ def assert_limits(unit: str, state: Path) -> None:
     assert shown["MemoryMax"] == str(192 << 20)
     assert shown["MemorySwapMax"] == "0"
     assert shown["CPUQuotaPerSecUSec"] == "750ms"
+    assert shown["CPUWeight"] == host.attribute(unit, "cpu.weight") == "60"
     # One more for the shim, which lives among them.
     assert shown["TasksMax"] == "49"
     disk = disk_of(state)

@@ -106,6 +106,7 @@ def test_the_page_has_exactly_the_limits_of_the_server() -> None:
     assert owners == {limit.name: limit.owners.value for limit in LIMITS}
     defaults = Config()
     assert told["cpus"] == f"{defaults.cpu_quota:g}"
+    assert told["cpu_weight"].startswith(f"{defaults.cpu_weight};")
     assert told["pids"] == str(defaults.pids_limit)
     assert told["open_files"] == str(defaults.open_files)
     assert told["timeout_seconds"] == f"{defaults.timeout_seconds:g}"

@@ -12,9 +12,10 @@ RIGHT = {
     "memory.swap.max": "0\n",
     "pids.max": "65\n",
     "cpu.max": "150000 100000\n",
+    "cpu.weight": "250\n",
     "io.max": "254:0 rbps=5000000 wbps=3000000 riops=max wiops=max\n",
 }
-ASKED = {"memory_bytes": 256 << 20, "cpus": 1.5, "pids": 65,
+ASKED = {"memory_bytes": 256 << 20, "cpus": 1.5, "cpu_weight": 250, "pids": 65,
          "io_read_bytes_per_second": 5_000_000,
          "io_write_bytes_per_second": 3_000_000}  # fmt: skip
 
@@ -45,6 +46,8 @@ def test_only_what_was_asked_for_is_compared(tmp_path: Path) -> None:
         ({"pids_max": "max\n"}, "pids.max says 'max', asked for 65 tasks"),
         ({"cpu_max": "max 100000\n"}, "cpu.max says 'max 100000', asked for 1.5 cores"),
         ({"cpu_max": "100000 100000\n"}, "cpu.max says '100000 100000', asked for 1.5 cores"),
+        ({"cpu_weight": "100\n"}, "cpu.weight says '100', asked for 250"),
+        ({"cpu_weight": None}, "cpu.weight is missing, asked for 250"),
         ({"cpu_max": None}, "cpu.max is missing, asked for 1.5 cores"),
     ],
 )
@@ -91,5 +94,5 @@ def test_cpu_by_ratio(tmp_path: Path, text: str, cpus: float) -> None:
 def test_removed_cgroup(tmp_path: Path) -> None:
     words = limits.mismatches(str(tmp_path / "gone"), ASKED)
     assert [text.split()[0] for text in words] == [
-        "memory.max", "cpu.max", "pids.max", "io.max", "io.max",
+        "memory.max", "cpu.max", "cpu.weight", "pids.max", "io.max", "io.max",
     ]  # fmt: skip

@@ -49,7 +49,7 @@ def test_each_row_is_whole(limit: Limit) -> None:
 
 def test_a_sandbox_carries_what_its_executions_cannot_pass() -> None:
     assert SANDBOX_LIMITS == (
-        "memory_bytes", "cpus", "pids", "io_read_bytes_per_second", "io_write_bytes_per_second",
-        "disk_bytes",
+        "memory_bytes", "cpus", "cpu_weight", "pids",
+        "io_read_bytes_per_second", "io_write_bytes_per_second", "disk_bytes",
     )  # fmt: skip
     assert SCOPE_LIMITS == SANDBOX_LIMITS[:-1]

@@ -59,11 +59,12 @@ def test_the_payload_is_taken_as_it_is(argv: list[str], payload: list[str]) -> N
 def test_limits_are_plain_numbers() -> None:
     arguments = parse(
         "run --memory 256M --cpus 150% --pids 64 --timeout 1min --read-bps 1K --write-bps 2K "
-        "--max-output 1M --cpu-time 3 --open-files 9 --file-size 1 --disk 1G -- true".split()
+        "--max-output 1M --cpu-time 3 --open-files 9 --file-size 1 --disk 1G --cpu-weight 50 "
+        "-- true".split()
     )
     assert limits.limits(arguments) == {
         "memory_bytes": 256 << 20, "cpus": 1.5, "pids": 64, "timeout_seconds": 60.0,
-        "io_read_bytes_per_second": 1024, "io_write_bytes_per_second": 2048,
+        "cpu_weight": 50, "io_read_bytes_per_second": 1024, "io_write_bytes_per_second": 2048,
         "max_output_bytes": 1 << 20, "cpu_seconds": 3.0, "open_files": 9, "file_size_bytes": 1,
         "disk_bytes": 1 << 30,
     }  # fmt: skip

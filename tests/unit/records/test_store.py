@@ -159,6 +159,19 @@ async def test_binds_of_records_without_ownership_are_the_hosts(tmp_path: Path) 
     assert read.binds[0].ownership is Ownership.HOST
 
 
+async def test_records_of_before_weights_have_the_kernels_own(tmp_path: Path) -> None:
+    execution = directory(tmp_path) / "execution.json"
+    store = DiskStore(str(tmp_path), CLOCK)
+    await store.save_sandbox(a_sandbox())
+    await store.save_execution(an_execution())
+    for record in (execution.parent.parent.parent / "sandbox.json", execution):
+        old = json.loads(record.read_text())
+        assert old["value"]["limits"].pop("cpu_weight") == 100
+        record.write_text(json.dumps(old))
+    [(sandbox, [read])] = await store.load()
+    assert sandbox.limits.cpu_weight == read.limits.cpu_weight == 100
+
+
 async def test_a_newer_sandboxd_s_records_are_not_touched(tmp_path: Path) -> None:
     record = directory(tmp_path).parent.parent / "sandbox.json"
     record.write_text('{"version": 99, "anything": 1}')

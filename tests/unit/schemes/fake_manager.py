@@ -15,7 +15,7 @@ from sandboxd.systemd.units import slice_path
 
 DEVICE = "254:0"
 UNLIMITED = {"memory.max": "max", "memory.swap.max": "max", "pids.max": "max",
-             "cpu.max": "max 100000", "io.max": ""}  # fmt: skip
+             "cpu.max": "max 100000", "cpu.weight": "100", "io.max": ""}  # fmt: skip
 
 
 class FakeManager:
@@ -120,6 +120,7 @@ class FakeManager:
             "MemoryMax": ("memory.max", str(values.get("MemoryMax"))),
             "MemorySwapMax": ("memory.swap.max", str(values.get("MemorySwapMax"))),
             "TasksMax": ("pids.max", "max" if tasks == (1 << 64) - 1 else str(tasks)),
+            "CPUWeight": ("cpu.weight", str(values.get("CPUWeight"))),
             "CPUQuotaPerSecUSec": (
                 "cpu.max", f"{values.get('CPUQuotaPerSecUSec', 0) // 10} 100000"
             ),

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from sandboxd.core.model import EnforcedBy
 from sandboxd.schemes import supervisor_limits
 from sandboxd.schemes.supervisor_limits import SupervisorFeatures
-from tests.unit.values import LIMITS
+from tests.unit.values import LIMITS, an_execution
 
 ABLE = SupervisorFeatures(is_supervised=True, has_own_uids=True, measures_exactly=True)
 NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -47,3 +48,13 @@ def test_a_sum_with_shared_pages_in_it_is_advisory() -> None:
     assert detail.startswith("advisory: ")
     assert "CAP_SYS_PTRACE" in detail
     assert not supervisor_limits.enforcement(ABLE)["memory_bytes"].detail.startswith("advisory")
+
+
+@pytest.mark.parametrize("is_supervised", [False, True])
+def test_nobody_holds_a_weight_without_cgroups(is_supervised: bool) -> None:
+    features = replace(ABLE, is_supervised=is_supervised)
+    held = supervisor_limits.enforcement(features)["cpu_weight"]
+    assert held.by is EnforcedBy.NONE
+    assert held.detail.startswith("only cpu.weight of a cgroup holds it")
+    own = replace(an_execution(), own_limits=frozenset({"cpus", "cpu_weight"}))
+    assert supervisor_limits.own_caps(ABLE, own, LIMITS).cpus == LIMITS.cpus

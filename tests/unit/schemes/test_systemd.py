@@ -120,14 +120,16 @@ async def test_each_scope_tells_what_it_uses(
     assert set(await scheme.execution_usages(box, [run, other])) == {other.id}
 
 
-@pytest.mark.parametrize("ignored", ["MemoryMax", "MemorySwapMax", "TasksMax", "IO"])
+@pytest.mark.parametrize("ignored", ["MemoryMax", "MemorySwapMax", "CPUWeight", "TasksMax", "IO"])
 async def test_sandbox_without_a_limit_in_force_is_not_made(
     manager: FakeManager, tmp_path: Path, ignored: str
 ) -> None:
     scheme = await opened(manager, tmp_path)
     manager.ignore.add(ignored)
+    box = sandbox()
+    box.limits = replace(LIMITS, cpu_weight=50)
     with pytest.raises(LimitNotApplied):
-        await scheme.create_sandbox(sandbox())
+        await scheme.create_sandbox(box)
     assert set(manager.units) == {NAMES.parent_slice}
 
 

@@ -36,6 +36,7 @@ HELD = [
     ("MemoryMax", "t", 268435456),
     ("MemorySwapMax", "t", 0),
     ("CPUQuotaPerSecUSec", "t", 1500000),
+    ("CPUWeight", "t", 100),
     ("TasksMax", "t", 65),
 ]
 IO = [

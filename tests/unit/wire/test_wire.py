@@ -53,6 +53,8 @@ def test_limits_and_usage_have_the_same_names_everywhere() -> None:
         ("timeout_seconds", "1h 30min", 5400.0),
         ("pids", 1, 1),
         ("open_files", 1 << 20, 1 << 20),
+        ("cpu_weight", 1, 1),
+        ("cpu_weight", 10_000, 10_000),
     ],
 )
 def test_quantities_are_plain_numbers_inside(field: str, given: object, taken: float) -> None:
@@ -167,8 +169,11 @@ def test_an_unknown_field_is_told_what_was_meant(path: tuple[str, ...], name: st
 
 
 def test_limits_are_all_required_where_only_the_holder_is_named() -> None:
-    assert Run.model_validate({"argv": ["true"], "require_by": "kernel"}).required() == LIMIT_NAMES
-    assert Run.model_validate({"argv": ["true"], "require_by": "any"}).required() == LIMIT_NAMES
+    bounds = tuple(name for name in LIMIT_NAMES if name != "cpu_weight")
+    assert Run.model_validate({"argv": ["true"], "require_by": "kernel"}).required() == bounds
+    assert Run.model_validate({"argv": ["true"], "require_by": "any"}).required() == bounds
+    weighed = {"argv": ["true"], "require_by": "any", "limits": {"cpu_weight": 50}}
+    assert Run.model_validate(weighed).required() == LIMIT_NAMES
     named = {"argv": ["true"], "require": ["pids"], "require_by": "kernel"}
     assert Run.model_validate(named).required() == ("pids",)
     assert Run.model_validate({"argv": ["true"]}).required() == ()
