@@ -18,6 +18,7 @@ from functools import partial
 
 from sandboxd.cgroup import limits as cgroup_limits
 from sandboxd.cgroup import tree
+from sandboxd.core.limits import MAX_CPU_WEIGHT
 from sandboxd.core.model import Limits
 from sandboxd.core.names import UnitNames
 from sandboxd.errors import (
@@ -123,11 +124,13 @@ class Slices:
                     ],
                 )
                 self.verify(sandbox_slice)
+                self._by_sandbox[sandbox_id] = sandbox_slice
+                await self._weigh(bucket)
             except BaseException:
+                self._by_sandbox.pop(sandbox_id, None)
                 undo = partial(self._remove, sandbox_id, bucket)
                 await quietly(undo, f"undo the start of {sandbox_slice.unit}")
                 raise
-            self._by_sandbox[sandbox_id] = sandbox_slice
 
     async def stop(self, sandbox_id: str) -> None:
         """Remove a sandbox's slice with whatever is in it; returns when it is gone."""
@@ -135,6 +138,7 @@ class Slices:
         async with self._bucket_locks[bucket]:
             await self._remove(sandbox_id, bucket)
             self._by_sandbox.pop(sandbox_id, None)
+            await quietly(partial(self._weigh, bucket), f"lower the weight of {bucket}")
 
     async def kill(self, sandbox_id: str) -> None:
         """SIGKILL everything in the slice; one that is not there is fine."""
@@ -165,6 +169,12 @@ class Slices:
         await change(self._manager, sandbox_slice.unit, sandbox_slice.directory, changed)
         sandbox_slice.limits, sandbox_slice.tasks = limits, tasks
         self.verify(sandbox_slice)
+
+    async def weigh(self, sandbox_slice: SandboxSlice) -> None:
+        """Have the bucket follow a sandbox's weight. The caller holds `sandbox_slice.lock`."""
+        bucket = self._names.bucket_slice(sandbox_slice.sandbox_id)
+        async with self._bucket_locks[bucket]:
+            await self._weigh(bucket)
 
     async def adopt(
         self, sandbox_id: str, limits: Limits, access_filter: AccessFilter, scopes: Collection[str]
@@ -233,6 +243,10 @@ class Slices:
             )
             if is_ours and status.name not in wanted and not status.is_gone:
                 discarded += await self._discard(status.name)
+        # By now all sandboxes of an earlier daemon are adopted.
+        for bucket in list(self._buckets):
+            async with self._bucket_locks[bucket]:
+                await quietly(partial(self._weigh, bucket), f"set the weight of {bucket}")
         return discarded
 
     async def _discard(self, unit: str) -> list[str]:
@@ -258,6 +272,20 @@ class Slices:
         about = units.describe(self._instance_id, "some of the sandboxes")
         with suppress(UnitExists):
             await self._manager.start_transient(bucket, properties.plain_slice(about))
+
+    async def _weigh(self, bucket: str) -> None:
+        """Give a bucket the weight of its sandboxes together, and read the weight back: the kernel
+        compares siblings alone (Documentation/admin-guide/cgroup-v2.rst), and most sandboxes are in
+        other buckets. Raises LimitNotApplied, UnitMissing. The caller holds the bucket's lock."""
+        known = [self._by_sandbox.get(one) for one in self._buckets.get(bucket, ())]
+        weights = [found.limits.cpu_weight for found in known if found is not None]
+        if not weights:
+            return
+        weight = min(MAX_CPU_WEIGHT, sum(weights))
+        wanted, directory = {"cpu_weight": weight}, self.directory(bucket)
+        if cgroup_limits.mismatches(directory, wanted):
+            await change(self._manager, bucket, directory, [properties.bucket_weight(weight)])
+            verify(bucket, directory, wanted)
 
     async def _remove(self, sandbox_id: str, bucket: str) -> None:
         await self._stop(self._names.sandbox_slice(sandbox_id))

@@ -292,6 +292,7 @@ class SystemdScheme:
             if both != limits:
                 self._will_restore_slice(undo, sandbox_slice, old)
                 await self._slices.set_limits(sandbox_slice, limits)
+            await self._slices.weigh(sandbox_slice)
             undo.pop_all()
 
     def _will_restore_slice(

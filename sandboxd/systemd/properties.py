@@ -87,6 +87,11 @@ def plain_slice(description: str) -> list[Property]:
     return [Property("Description", "s", description)]
 
 
+def bucket_weight(weight: int) -> Property:
+    """The share of a slice that groups others; settable live."""
+    return Property("CPUWeight", "t", weight)
+
+
 def parent_slice(aggregate_bytes: int, aggregate_tasks: int, description: str) -> list[Property]:
     """Return the properties of the slice with the limits on all sandboxes together."""
     return [Property("Description", "s", description), *_accounting(),

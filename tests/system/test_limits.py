@@ -62,6 +62,9 @@ def test_systemd_and_the_kernel_show_what_was_asked(daemon: Daemon, sandbox: Any
     execution = daemon.execute(sandbox["id"], ["sleep", "1000"], wait=False)
     assert_limits(sandbox["unit"], daemon.state)
     assert_limits(execution["unit"], daemon.state)
+    # What groups the sandbox weighs as much, since the kernel compares siblings alone.
+    bucket = sandbox["unit"].rpartition("-")[0] + ".slice"
+    assert host.attribute(bucket, "cpu.weight") == "60"
     scope = host.show(execution["unit"], "OOMPolicy", "Delegate", "Slice")
     assert scope == {"OOMPolicy": "continue", "Delegate": "yes", "Slice": sandbox["unit"]}
 

@@ -148,6 +148,50 @@ async def test_buckets_are_shared_and_go_with_the_last(
     assert set(manager.units) == {NAMES.parent_slice}
 
 
+async def test_a_bucket_weighs_what_its_sandboxes_weigh(
+    manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandboxd.core.names._bucket", lambda identity: "d8")
+    scheme = await opened(manager, tmp_path)
+    bucket = NAMES.bucket_slice(ONE)
+    one, two = sandbox(ONE), sandbox(TWO)
+    await scheme.create_sandbox(one)
+    assert ("set", bucket) not in manager.log
+    two.limits = replace(LIMITS, cpu_weight=50)
+    await scheme.create_sandbox(two)
+    assert manager.text(bucket, "cpu.weight") == "150"
+    two.limits = replace(LIMITS, cpu_weight=3)
+    await scheme.change_limits(two, two.limits, [])
+    assert manager.text(bucket, "cpu.weight") == "103"
+    # The next daemon, of whose adoptions each knows a part of the bucket alone.
+    (manager.directory(bucket) / "cpu.weight").write_text("100")
+    after = await opened(manager, tmp_path)
+    for box in (one, two):
+        assert await after.adopt_sandbox(box, [])
+    assert list(await after.discard_unknown([ONE, TWO])) == []
+    assert manager.text(bucket, "cpu.weight") == "103"
+    await after.release_sandbox(one)
+    assert manager.text(bucket, "cpu.weight") == "3"
+    one.limits = replace(LIMITS, cpu_weight=10_000)
+    await after.create_sandbox(one)
+    assert manager.text(bucket, "cpu.weight") == "10000"
+
+
+async def test_a_sandbox_whose_weight_its_bucket_does_not_take_is_not_made(
+    manager: FakeManager, tmp_path: Path
+) -> None:
+    scheme = await opened(manager, tmp_path)
+    bucket = NAMES.bucket_slice(ONE)
+    manager.fail["set", bucket] = [PropertyRejected(bucket, "InvalidArgs", "no")]
+    box = sandbox()
+    box.limits = replace(LIMITS, cpu_weight=50)
+    with pytest.raises(PropertyRejected):
+        await scheme.create_sandbox(box)
+    assert set(manager.units) == {NAMES.parent_slice}
+    await scheme.create_sandbox(box)
+    assert manager.text(bucket, "cpu.weight") == "50"
+
+
 def changes_of(manager: FakeManager) -> list[str]:
     return [unit.rpartition(".")[2] for verb, unit in manager.log if verb == "set"]
 
