@@ -44,7 +44,7 @@ class Owners(enum.Enum):
 
     BOTH = "sandbox and execution"
     SANDBOX = "sandbox"
-    # A sandbox's is its executions' default.
+    # The sandbox's is the default of executions.
     EXECUTION = "execution"
 
 
@@ -67,7 +67,7 @@ class Limit(NamedTuple):
     file: str | None = None
     key: str | None = None
     noun: str = ""
-    # Whether a supervisor can hold it.
+    # Whether a supervisor can hold the limit.
     supervised: bool = False
     # Of a share, which bounds nothing: the value that asks for nothing.
     neutral: int | None = None
@@ -136,12 +136,12 @@ LIMITS: tuple[Limit, ...] = (
 )  # fmt: skip
 BY_NAME: Mapping[str, Limit] = {limit.name: limit for limit in LIMITS}
 
-# The limits a sandbox itself carries; the rest belongs to each execution.
+# The limits of sandboxes; the rest belongs to executions.
 SANDBOX_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is not Owners.EXECUTION)
 # Sandbox limits that the kernel or the supervisor also enforces per execution.
 SCOPE_LIMITS = tuple(limit.name for limit in LIMITS if limit.owners is Owners.BOTH)
 
 
 def is_neutral(name: str, value: object) -> bool:
-    """Whether a limit's value asks for nothing, so that nobody need hold it."""
+    """Whether the value of a share is one that needs no holder."""
     return value is not None and name in BY_NAME and BY_NAME[name].neutral == value
