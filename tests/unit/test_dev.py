@@ -236,6 +236,7 @@ class TestChoice:
         monkeypatch.setattr(bootstrap, "too_old", too_old)
         monkeypatch.setattr(bootstrap, "apt_install", apt_install)
         monkeypatch.setattr(bootstrap, "debian_release", lambda: debian)
+        monkeypatch.setattr(bootstrap, "find_run_programs", lambda: None)
         monkeypatch.setattr(bootstrap, "may_install_packages", lambda: is_root)
         monkeypatch.setattr(bootstrap, "is_debians_python", lambda: is_debians)
         monkeypatch.setattr(bootstrap, "venv_python", lambda wanted: Path("/venv/python"))
