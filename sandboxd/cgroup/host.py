@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sandboxd.cgroup.counters import ROOT, read_number, read_text
-from sandboxd.core.remedies import Place
+from sandboxd.core.remedies import Environment
 from sandboxd.osutil.libc import libc
 
 # include/uapi/linux/magic.h
@@ -45,22 +45,26 @@ class TasksBound:
     source: str
 
 
-def place(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place:
+def place(root: str = "/", environ: Mapping[str, str] = os.environ) -> Environment:
     """Return the host or container around the daemon, by the marks of systemd-detect-virt(1)."""
     if "KUBERNETES_SERVICE_HOST" in environ:
-        return Place.KUBERNETES
+        return Environment.KUBERNETES
     if os.path.exists(os.path.join(root, "run/.containerenv")):
-        return Place.PODMAN
+        return Environment.PODMAN
     if os.path.exists(os.path.join(root, ".dockerenv")):
-        return Place.DOCKER
+        return Environment.DOCKER
     # The container's name, as told to systemd or a different first program of the container.
     told = _read(os.path.join(root, "run/systemd/container"))
     first = _read(os.path.join(root, "proc/1/environ")).split("\0")
     names = [word.removeprefix("container=") for word in first if word.startswith("container=")]
     name = (told or next(iter(names), "")).strip()
     if not name:
-        return Place.HOST
-    return Place(name) if name in {Place.PODMAN, Place.DOCKER} else Place.CONTAINER
+        return Environment.HOST
+    return (
+        Environment(name)
+        if name in {Environment.PODMAN, Environment.DOCKER}
+        else Environment.CONTAINER
+    )
 
 
 def _read(path: str) -> str:

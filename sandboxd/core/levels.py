@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandboxd.core.model import Isolation, Network
-from sandboxd.core.remedies import Need, Place, remedy
+from sandboxd.core.remedies import Environment, Need, remedy
 from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported, SandboxdError
 
 AUTO = "auto"
@@ -86,7 +86,7 @@ class Findings:
     private_mounts: tuple[MissingFeature, ...] = ()
     root: tuple[MissingFeature, ...] = ()
     network: tuple[MissingFeature, ...] = ()
-    place: Place = Place.HOST
+    place: Environment = Environment.HOST
 
 
 @dataclass(frozen=True, slots=True)

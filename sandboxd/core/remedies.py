@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 
 
-class Place(enum.StrEnum):
+class Environment(enum.StrEnum):
     """The daemon's environment."""
 
     HOST = "host"
@@ -30,32 +30,34 @@ class Need(enum.StrEnum):
 _SERVICE = "run sandboxd on the host (its package is a service) and bring its socket in"
 _REMEDIES = {
     Need.ROOT: {
-        Place.HOST: "run sandboxd as root, or install its package, whose service does",
-        Place.PODMAN: "run sandboxd as root: podman run --user 0, by root's podman",
-        Place.DOCKER: "run sandboxd as root: docker run --user 0",
-        Place.KUBERNETES: "run sandboxd as root: securityContext: {runAsUser: 0}",
-        Place.CONTAINER: "run sandboxd as root",
+        Environment.HOST: "run sandboxd as root, or install its package, whose service does",
+        Environment.PODMAN: "run sandboxd as root: podman run --user 0, by root's podman",
+        Environment.DOCKER: "run sandboxd as root: docker run --user 0",
+        Environment.KUBERNETES: "run sandboxd as root: securityContext: {runAsUser: 0}",
+        Environment.CONTAINER: "run sandboxd as root",
     },
     Need.MOUNTS: {
-        Place.HOST: "give sandboxd CAP_SYS_ADMIN, as root of the host has it",
-        Place.PODMAN: "podman run --privileged, or --cap-add CAP_SYS_ADMIN "
+        Environment.HOST: "give sandboxd CAP_SYS_ADMIN, as root of the host has it",
+        Environment.PODMAN: "podman run --privileged, or --cap-add CAP_SYS_ADMIN "
         "--security-opt unmask=ALL",
-        Place.DOCKER: "docker run --privileged, or --cap-add CAP_SYS_ADMIN "
+        Environment.DOCKER: "docker run --privileged, or --cap-add CAP_SYS_ADMIN "
         "--security-opt apparmor=unconfined",
-        Place.KUBERNETES: "securityContext: {privileged: true}, or CAP_SYS_ADMIN by capabilities: "
-        "{add: [SYS_ADMIN]} and appArmorProfile: {type: Unconfined}",
-        Place.CONTAINER: "give the container CAP_SYS_ADMIN: it must not be an unprivileged one",
+        Environment.KUBERNETES: "securityContext: {privileged: true}, or CAP_SYS_ADMIN by "
+        "capabilities: {add: [SYS_ADMIN]} and appArmorProfile: {type: Unconfined}",
+        Environment.CONTAINER: "give the container CAP_SYS_ADMIN: it must not be "
+        "an unprivileged one",
     },
     Need.KERNEL_LIMITS: {
-        Place.HOST: "boot with systemd and unified cgroups (cgroup v2), and run sandboxd as root",
-        Place.PODMAN: f"{_SERVICE}: podman run -v /run/sandboxd:/run/sandboxd",
-        Place.DOCKER: f"{_SERVICE}: docker run -v /run/sandboxd:/run/sandboxd",
-        Place.KUBERNETES: f"{_SERVICE}: a volume of hostPath /run/sandboxd",
-        Place.CONTAINER: _SERVICE,
+        Environment.HOST: "boot with systemd and unified cgroups (cgroup v2), and run "
+        "sandboxd as root",
+        Environment.PODMAN: f"{_SERVICE}: podman run -v /run/sandboxd:/run/sandboxd",
+        Environment.DOCKER: f"{_SERVICE}: docker run -v /run/sandboxd:/run/sandboxd",
+        Environment.KUBERNETES: f"{_SERVICE}: a volume of hostPath /run/sandboxd",
+        Environment.CONTAINER: _SERVICE,
     },
 }
 
 
-def remedy(need: Need, place: Place) -> str:
+def remedy(need: Need, place: Environment) -> str:
     """Return the remedy for a need in a place."""
     return _REMEDIES[need][place]

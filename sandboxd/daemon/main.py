@@ -54,7 +54,7 @@ from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.history import DiskHistory
 from sandboxd.records.keys import DiskKeys
 from sandboxd.records.store import DiskStore
-from sandboxd.schemes.choose import Chosen, Wanted, choose
+from sandboxd.schemes.choose import OpenScheme, SchemeOptions, choose
 from sandboxd.schemes.helpers import have_units
 from sandboxd.systemd import notify
 from sandboxd.workspace import instance
@@ -213,14 +213,14 @@ class _Daemon:
                     await engine.close()
                 tasks.cancel_all()
 
-    async def _leave(self, chosen: Chosen) -> None:
+    async def _leave(self, chosen: OpenScheme) -> None:
         """Close scheme and launcher; after a failed start, undo all that the start made."""
         if self._was_ready or self._private or self._stop_all:
             await chosen.close(self._private or self._stop_all)
         else:
             await chosen.undo()
 
-    async def _serve(self, engine: Engine, chosen: Chosen, stop: asyncio.Event) -> None:
+    async def _serve(self, engine: Engine, chosen: OpenScheme, stop: asyncio.Event) -> None:
         admin_gid = group_id("admin_group", self._settings.admin_group)
         socket_gid = group_id("socket_group", self._settings.socket_group)
         handed = notify.listen_sockets(self._notifier)
@@ -293,12 +293,12 @@ class _Daemon:
                 hint="name other directories with --state-dir and --runtime-dir",
             ) from exc
 
-    def _wanted(self, instance_id: str, budget: Budget, tasks: TaskBudget) -> Wanted:
+    def _wanted(self, instance_id: str, budget: Budget, tasks: TaskBudget) -> SchemeOptions:
         is_service = (self._state, self._runtime) == (
             config.DEFAULT_STATE_DIRECTORY, config.DEFAULT_RUNTIME_DIRECTORY,
         )  # fmt: skip
         io_path, io_detail = self._io_device()
-        return Wanted(
+        return SchemeOptions(
             privileges=self._privileges,
             cgroup_mode=self._settings.cgroup_mode,
             names=UnitNames.of_instance(instance_id, is_service=is_service),
@@ -323,7 +323,7 @@ class _Daemon:
         found = backing(self._state)
         return found.device or self._state, found.detail
 
-    def _offers(self, chosen: Chosen) -> Offers:
+    def _offers(self, chosen: OpenScheme) -> Offers:
         mounts: tuple[MissingFeature, ...] = ()
         if not chosen.pid_namespace:
             need = Need.MOUNTS if self._privileges.is_root else Need.ROOT
@@ -351,7 +351,9 @@ class _Daemon:
     def _binds(self) -> BindPolicy:
         return BindPolicy.of_settings(self._settings.bind_paths, self._settings.system_paths)
 
-    def _engine_settings(self, instance_id: str, policy: LimitPolicy, chosen: Chosen) -> Settings:
+    def _engine_settings(
+        self, instance_id: str, policy: LimitPolicy, chosen: OpenScheme
+    ) -> Settings:
         missing = list(chosen.missing)
         if not self._privileges.is_root:
             missing.append("root: commands run with the daemon's own uid and privileges")

@@ -16,7 +16,7 @@ WINDOW_SECONDS = 30.0
 MOST_LINES = 2000
 
 
-class Told(enum.Enum):
+class LineGrant(enum.Enum):
     """Whether to write a line: yes, no, or yes as the last line of the window."""
 
     YES = enum.auto()
@@ -37,7 +37,7 @@ class Allowance:
         self._clock = clock
         self._windows: dict[int, _Window] = {}
 
-    def take(self, owner_uid: int) -> Told:
+    def take(self, owner_uid: int) -> LineGrant:
         """Count a line of an owner; return whether to write the line."""
         now = self._clock.monotonic()
         window = self._windows.get(owner_uid)
@@ -46,5 +46,5 @@ class Allowance:
             window = self._windows[owner_uid] = _Window(now + WINDOW_SECONDS)
         window.lines += 1
         if window.lines < MOST_LINES:
-            return Told.YES
-        return Told.LAST if window.lines == MOST_LINES else Told.NO
+            return LineGrant.YES
+        return LineGrant.LAST if window.lines == MOST_LINES else LineGrant.NO

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sandboxd.core.logs import about, asking, one_line
 from sandboxd.core.model import ErrorCode, EventType, Execution, ExecutionStatus, Sandbox
-from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS, Allowance, Told
+from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS, Allowance, LineGrant
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.history import History
 from sandboxd.engine.ports.host import Clock
@@ -110,9 +110,9 @@ class Lifecycle:
     ) -> None:
         """Write an audit line within the owner's allowance."""
         told = self._allowance.take(sandbox.owner_uid)
-        if told is not Told.NO:
+        if told is not LineGrant.NO:
             _log.info(text, *values, extra=extra)
-        if told is Told.LAST:
+        if told is LineGrant.LAST:
             _log.warning(
                 "Steps of uid %d are told no more for up to %g seconds: they are more than %d",
                 sandbox.owner_uid, WINDOW_SECONDS, MOST_LINES,

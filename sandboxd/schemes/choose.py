@@ -44,7 +44,7 @@ _PROBE_LIMITS = Limits(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SchemeOptions:
     """What the daemon is and was configured with."""
 
     privileges: Privileges
@@ -65,7 +65,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class OpenScheme:
     """The open scheme and launcher, and what a held shim was found to have.
 
     close: ends both. stop_all: nothing of ours runs any more, so units and spawner go too. undo:
@@ -86,7 +86,7 @@ class Chosen:
     undo: Callable[[], Awaitable[None]]
 
 
-async def choose(wanted: Wanted) -> Chosen:
+async def choose(wanted: SchemeOptions) -> OpenScheme:
     """Open the best scheme this host has. Raises ConfigError in mode `required` without cgroups."""
     obstacle = _obstacle(wanted)
     if obstacle is None:
@@ -104,7 +104,7 @@ async def choose(wanted: Wanted) -> Chosen:
     return await _open_rlimit(wanted, obstacle)
 
 
-def _obstacle(wanted: Wanted) -> str | None:
+def _obstacle(wanted: SchemeOptions) -> str | None:
     """What rules the systemd scheme out before anything is tried."""
     if wanted.cgroup_mode == "off":
         return "SANDBOX_CGROUP_MODE is off"
@@ -121,7 +121,7 @@ def _obstacle(wanted: Wanted) -> str | None:
     return None
 
 
-async def _open_systemd(wanted: Wanted) -> Chosen:
+async def _open_systemd(wanted: SchemeOptions) -> OpenScheme:
     async with AsyncExitStack() as undo:
         manager = Manager()
         undo.push_async_callback(manager.close)
@@ -161,7 +161,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
         await manager.close()
 
     missing = (*missing, *scheme.missing, *roots.notes)
-    return Chosen(
+    return OpenScheme(
         scheme,
         launcher,
         builders,
@@ -175,7 +175,7 @@ async def _open_systemd(wanted: Wanted) -> Chosen:
     )
 
 
-async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
+async def _open_rlimit(wanted: SchemeOptions, reason: str) -> OpenScheme:
     async with AsyncExitStack() as undo:
         helpers = await _helper_services(wanted, undo)
         if helpers is None:
@@ -218,7 +218,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
             await helpers.close()
 
     missing = (*missing, *scheme.missing, *roots.notes, _NO_FILTER)
-    return Chosen(
+    return OpenScheme(
         scheme,
         launcher,
         builders,
@@ -232,7 +232,7 @@ async def _open_rlimit(wanted: Wanted, reason: str) -> Chosen:
     )
 
 
-def _roots(wanted: Wanted, builders: Builders) -> Roots:
+def _roots(wanted: SchemeOptions, builders: Builders) -> Roots:
     return Roots(
         builders,
         wanted.runtime_directory,
@@ -244,7 +244,7 @@ def _roots(wanted: Wanted, builders: Builders) -> Roots:
     )
 
 
-async def _helper_services(wanted: Wanted, undo: AsyncExitStack) -> HelperServices | None:
+async def _helper_services(wanted: SchemeOptions, undo: AsyncExitStack) -> HelperServices | None:
     """Where systemd runs and answers; else the spawner is a child, and the supervisor its child.
 
     The service's daemon has walls around it that its children must not have: without systemd's

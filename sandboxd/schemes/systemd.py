@@ -82,7 +82,6 @@ class SystemdScheme:
 
     @property
     def name(self) -> SchemeName:
-        """See Scheme."""
         return SchemeName.SYSTEMD
 
     @property
@@ -97,7 +96,6 @@ class SystemdScheme:
 
     @property
     def reason(self) -> str:
-        """See Scheme."""
         return self._reason
 
     # -- opening
@@ -184,20 +182,16 @@ class SystemdScheme:
     # -- what holds what
 
     def sandbox_unit(self, sandbox_id: str) -> str:
-        """See Scheme."""
         return self._names.sandbox_slice(sandbox_id)
 
     def execution_unit(self, sandbox_id: str, execution_id: str) -> str:
-        """See Scheme."""
         return self._names.execution_scope(sandbox_id, execution_id)
 
     def execution_cgroup(self, sandbox_id: str, execution_id: str) -> str:
-        """See Scheme."""
         above = units.slice_path(self.sandbox_unit(sandbox_id))
         return f"{above}/{self.execution_unit(sandbox_id, execution_id)}"
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
-        """See Scheme."""
         held = dict(common.enforcement())
         for name in SCOPE_LIMITS:
             detail = f"{BY_NAME[name].file} of the sandbox's slice and of each execution's scope"
@@ -212,17 +206,14 @@ class SystemdScheme:
         return Enforcement(EnforcedBy.KERNEL, f"{detail}; disk: {self._io_detail}")
 
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
-        """See Scheme."""
         return common.rlimits(limits)
 
     # -- sandboxes and executions
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:
-        """See Scheme."""
         await self._slices.start(sandbox.id, sandbox.limits, self._access_filter(sandbox))
 
     async def place(self, sandbox: Sandbox, execution: Execution, shim: Shim) -> None:
-        """See Scheme."""
         sandbox_slice = self._slices.get(sandbox.id)
         unit = self.execution_unit(sandbox.id, execution.id)
         about = units.describe(self._instance_id, f"execution {execution.id} of {sandbox.id}")
@@ -254,7 +245,6 @@ class SystemdScheme:
         return AccessFilter.of_sandbox(sandbox.isolation, sandbox.network, self._denied_addresses)
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
-        """See Scheme."""
         sandbox_slice = self._slices.get(sandbox.id)
         unit = self.execution_unit(sandbox.id, execution.id)
         if unit not in sandbox_slice.scopes:
@@ -271,7 +261,7 @@ class SystemdScheme:
         limits: Limits,
         executions: Collection[tuple[Execution, Limits]],
     ) -> None:
-        """See Scheme. On an error the old limits are back.
+        """Set limits live; on an error restore the old limits.
 
         At no moment has a scope more than its slice: the slice first gets the greater of old and
         new, then come the scopes, then the slice gets the new ones.
@@ -316,19 +306,18 @@ class SystemdScheme:
         """Nothing: the kernel holds the limits."""
 
     def memory_current(self, sandbox: Sandbox) -> int | None:
-        """See Scheme."""
         directory = self._slices.directory(self.sandbox_unit(sandbox.id))
         return counters.read_number(directory, "memory.current")
 
     async def usage(self, sandbox: Sandbox) -> SandboxUsage:
-        """See Scheme. A shim for each execution is a task of its slice, and no program's."""
+        """Return usage without shims, each of which is a task of the slice."""
         sandbox_slice = self._slices.get(sandbox.id)
         return usage_of(sandbox_slice.directory, shims=len(sandbox_slice.scopes))
 
     async def execution_usages(
         self, sandbox: Sandbox, executions: Collection[Execution]
     ) -> Mapping[str, SandboxUsage]:
-        """See Scheme. A scope's memory has its shim in it, about 1 MiB."""
+        """Return usage by execution id; a scope's memory includes the shim, about 1 MiB."""
         sandbox_slice = self._slices.get(sandbox.id)
         found = {}
         for execution in executions:
@@ -339,33 +328,28 @@ class SystemdScheme:
         return found
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
-        """See Scheme."""
         await self._slices.kill(sandbox.id)
 
     async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
-        """See Scheme."""
         return [s.id for s in sandboxes if await self._slices.is_missing(s.id)]
 
     async def sweep(self, sandbox: Sandbox) -> None:
         """Whatever has the uid runs in a scope, and one that nobody knows is a stray."""
 
     async def clear_strays(self) -> Iterable[str]:
-        """See Scheme."""
         return await self._strays.clear()
 
     async def release_sandbox(self, sandbox: Sandbox) -> None:
-        """See Scheme."""
         await self._slices.stop(sandbox.id)
 
     async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
-        """See Scheme. Scopes of other executions are strays from now on."""
+        """Take over the slice; scopes of unknown executions become strays."""
         scopes = {self.execution_unit(sandbox.id, known) for known in execution_ids}
         return await self._slices.adopt(
             sandbox.id, sandbox.limits, self._access_filter(sandbox), scopes
         )
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> Iterable[str]:
-        """See Scheme."""
         return await self._slices.discard_unknown(sandbox_ids)
 
 

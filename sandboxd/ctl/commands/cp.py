@@ -21,7 +21,7 @@ from sandboxd.errors import FileMissing, InvalidRequest
 _PIECE_BYTES = 256 << 10
 
 
-class Place(NamedTuple):
+class CopyEndpoint(NamedTuple):
     """One side of a copy; `sandbox` is None for this host."""
 
     sandbox: str | None
@@ -52,13 +52,13 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def place(text: str) -> Place:
+def place(text: str) -> CopyEndpoint:
     """Parse one side of a copy."""
     sandbox, colon, path = text.partition(":")
     is_name = sandbox and all(
         char.isascii() and (char.isalnum() or char == "-") for char in sandbox
     )
-    return Place(sandbox, path) if colon and is_name else Place(None, text)
+    return CopyEndpoint(sandbox, path) if colon and is_name else CopyEndpoint(None, text)
 
 
 def _look(client: Client, sandbox: str, path: str) -> Entry | None:

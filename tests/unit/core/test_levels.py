@@ -7,7 +7,7 @@ import pytest
 
 from sandboxd.core.levels import Allowed, Findings, MissingFeature, Offers, offers
 from sandboxd.core.model import Isolation, Network
-from sandboxd.core.remedies import Need, Place, remedy
+from sandboxd.core.remedies import Environment, Need, remedy
 from sandboxd.errors import AccessDenied, ConfigError, IsolationUnsupported
 
 NO_BWRAP = (MissingFeature("bubblewrap", "install bubblewrap"),)
@@ -97,7 +97,7 @@ def test_without_root_there_is_no_level_but_none() -> None:
 
 
 def test_a_remedy_is_named_once() -> None:
-    place = Place.DOCKER
+    place = Environment.DOCKER
     way = remedy(Need.ROOT, place)
     mounts = (MissingFeature("root: mounts", way),)
     found = Findings(False, True, private_mounts=mounts, network=mounts, place=place)

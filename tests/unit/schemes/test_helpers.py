@@ -83,7 +83,7 @@ async def test_only_a_private_daemon_goes_on_without_systemd_s_answer(
     manager = FakeManager()
     monkeypatch.setattr(choose, "Manager", lambda: manager)
     monkeypatch.setattr(helpers, "has_systemd", lambda: True)
-    wanted = choose.Wanted(
+    wanted = choose.SchemeOptions(
         privileges=Privileges(0), cgroup_mode="off", names=names, instance_id=INSTANCE,
         runtime_directory="/run/x",
         aggregate_bytes=1 << 30, aggregate_tasks=1000, io_path="/", io_detail="",
