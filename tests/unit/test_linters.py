@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The linters are tests. `./dev lint` installs them; a strict run needs them."""
+"""The linters are tests. `./dev lint` installs ruff and mypy; a strict run needs both."""
 
 from __future__ import annotations
 
