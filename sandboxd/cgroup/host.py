@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sandboxd.cgroup.counters import ROOT, read_number, read_text
 from sandboxd.core.remedies import Environment
 from sandboxd.osutil.libc import libc
+from sandboxd.osutil.mountinfo import mounts
 
 # include/uapi/linux/magic.h
 _CGROUP2_SUPER_MAGIC = 0x63677270
@@ -207,16 +208,10 @@ def _v1_place(text: str, proc: str, controller: str) -> tuple[str, str] | None:
 
 
 def _v1_mount(proc: str, controller: str) -> tuple[str, str] | None:
-    """Return (root, mount point) of a v1 controller, from proc_pid_mountinfo(5)."""
-    path = os.path.join(proc, "self/mountinfo")
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            left, _, right = line.partition(" - ")
-            # The source in between may be empty.
-            kind, options = right.split(" ")[0], right.rstrip("\n").split(" ")[-1]
-            if kind == "cgroup" and controller in options.split(","):
-                fields = left.split()
-                return fields[3], fields[4]
+    """Return (root, mount point) of a v1 controller."""
+    for mount in mounts(os.path.join(proc, "self/mountinfo")):
+        if mount.kind == "cgroup" and controller in mount.super_options:
+            return mount.root, mount.point
     return None
 
 

@@ -9,20 +9,19 @@ can also hide files.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sandboxd.osutil import linux
+from sandboxd.osutil.mountinfo import mounts
 
 # A sandbox that starts many executions a second pays for at most one refresh a second.
 _BELIEVED_SECONDS = 1.0
 # What the mount table calls our overlays.
 SOURCE = "sandboxd-layer"
 _FLAGS = linux.MS_RDONLY | linux.MS_NODEV | linux.MS_NOSUID
-_OCTAL = re.compile(r"\\([0-7]{3})")
 # In an opaque directory no file of the layer below is seen (overlayfs.rst).
 _OPAQUE = ("trusted.overlay.opaque", b"y")
 
@@ -51,7 +50,7 @@ def cover(directories: Iterable[str], scratch: str, masks: Mapping[str, Mask]) -
     # An overlay without an upper layer needs two lower layers (overlayfs.rst).
     _put_directory(f"{scratch}/empty")
     empty = _open(f"{scratch}/empty")
-    below = {path for path, _ in mount_points()}
+    below = {mount.point for mount in mounts()}
     for number, top in enumerate(directories):
         mask = masks.get(top, Mask())
         # Opened before the first overlay hides the mounts below.
@@ -110,25 +109,9 @@ def refresh() -> None:
     An overlay caches lookups, also of missing files. A remount drops the cache for all files that
     no process has open. Needs a mounted /proc; raises OSError.
     """
-    for path, source in list(mount_points()):
-        if source == SOURCE:
-            linux.mount("none", path, None, _FLAGS | linux.MS_REMOUNT)
-
-
-def mount_points() -> Iterator[tuple[str, str]]:
-    """Yield mount point and source of each mount.
-
-    proc_pid_mountinfo(5): the fifth field, and the second after the hyphen; spaces and the like in
-    octal.
-    """
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            mount, _, file_system = line.partition(" - ")
-            yield _plain(mount.split(" ")[4]), _plain(file_system.split(" ")[1])
-
-
-def _plain(field: str) -> str:
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
+    for mount in list(mounts()):
+        if mount.source == SOURCE:
+            linux.mount("none", mount.point, None, _FLAGS | linux.MS_REMOUNT)
 
 
 def _write(mask: Mask, top: str, layer: str) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from sandboxd.osutil import linux
+from sandboxd.osutil.mountinfo import mounts
 
 # Options of a mount (proc_pid_mountinfo(5)), and the flags of mount(2) that keep the options.
 _KEPT_FLAGS = {
@@ -67,27 +67,15 @@ def _make_root_a_mount() -> None:
 
 
 def _seal_one_by_one(kept: tuple[str, ...]) -> None:
-    if not any(point == "/" for point, _ in _mounts()):
+    if not any(mount.point == "/" for mount in mounts()):
         _make_root_a_mount()
     flags = linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY
-    for point, options in list(_mounts()):
-        if point in kept:
+    for mount in list(mounts()):
+        if mount.point in kept:
             continue
-        keep = sum(flag for name, flag in _KEPT_FLAGS.items() if name in options)
+        keep = sum(flag for name, flag in _KEPT_FLAGS.items() if name in mount.options)
         try:
-            linux.mount("none", point, None, flags | keep)
+            linux.mount("none", mount.point, None, flags | keep)
         except OSError as exc:
             if exc.errno not in _OUT_OF_REACH:
                 raise
-
-
-def _mounts() -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield reachable mount points, in the order of mounting, with the mount options."""
-    with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            fields = os.fsdecode(line).split(" ")
-            yield _unescaped(fields[4]), frozenset(fields[5].split(","))
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

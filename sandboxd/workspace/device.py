@@ -9,16 +9,14 @@ Below a loop device the kernel writes the image's pages back in its own time and
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandboxd.osutil.mountinfo import MOUNTINFO, Mount, mounts
+
 _SYS = "/sys/dev/block"
-_MOUNTS = "/proc/self/mountinfo"
 _MAX_STEPS = 16
-# How mountinfo writes blanks and backslashes (proc(5)).
-_ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +25,6 @@ class Backing:
 
     device: str | None
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    """root: the directory of the file system that is mounted at `point`."""
-
-    root: str
-    point: str
-    kind: str
-    source: str
-    options: dict[str, str]
 
 
 def _number_of(path: str) -> int:
@@ -50,7 +37,7 @@ def backing(
     path: str,
     *,
     sys_root: str = _SYS,
-    mounts: str = _MOUNTS,
+    mountinfo: str = MOUNTINFO,
     nodes: str = "/dev",
     number_of: Callable[[str], int] = _number_of,
 ) -> Backing:
@@ -65,7 +52,7 @@ def backing(
     for _ in range(_MAX_STEPS):
         number = number_of(path)
         if os.major(number) == 0:
-            found = _without_device(number, path, mounts)
+            found = _without_device(number, path, mountinfo)
             if isinstance(found, str):
                 return Backing(None, " on ".join([*trail, found]))
             kind, path = found
@@ -84,18 +71,19 @@ def backing(
     return Backing(None, " on ".join([*trail, "too many layers to follow"]))
 
 
-def _without_device(number: int, path: str, mounts: str) -> tuple[str, str] | str:
+def _without_device(number: int, path: str, mountinfo: str) -> tuple[str, str] | str:
     """Return the layer below a file system without a device number: kind, and the path there.
 
     A string instead says why no layer is below.
     """
-    mount = _find_mount(number, path, mounts)
+    mount = _find_mount(number, path, mountinfo)
     if mount is None:
         return "a file system that this process does not see mounted"
-    if mount.kind == "overlay" and "upperdir" in mount.options:
+    options = dict(option.partition("=")[::2] for option in mount.super_options)
+    if mount.kind == "overlay" and "upperdir" in options:
         # The path itself: the upper directory's name may be a different file's by now.
         below = os.path.relpath(path, mount.point)
-        upper = os.path.join(mount.options["upperdir"], mount.root.lstrip("/"), below)
+        upper = os.path.join(options["upperdir"], mount.root.lstrip("/"), below)
         return "overlay", os.path.normpath(upper)
     if mount.source.startswith("/dev/"):
         # btrfs, possibly with several devices.
@@ -117,25 +105,14 @@ def _descend(number: int, sys_root: str, trail: list[str]) -> None:
         directory = os.path.realpath(os.path.join(directory, "slaves", below[0]))
 
 
-def _find_mount(number: int, path: str, mounts: str) -> _Mount | None:
+def _find_mount(number: int, path: str, mountinfo: str) -> Mount | None:
     """Return the mount of a file system that holds a path, else any mount of the file system."""
     found = None
-    with open(mounts, "rb") as file:
-        for line in file:
-            before, _, after = line.rstrip(b"\n").partition(b" - ")
-            fields, rest = before.split(b" "), after.split(b" ")
-            major, _, minor = fields[2].partition(b":")
-            if os.makedev(int(major), int(minor)) == number and len(rest) >= 3:
-                pairs = (option.partition(b"=") for option in rest[2].split(b","))
-                options = {_text(key): _text(value) for key, _, value in pairs}
-                root, point = _text(fields[3]), _text(fields[4])
-                if found is None or os.path.commonpath([path, point]) == point:
-                    found = _Mount(root, point, _text(rest[0]), _text(rest[1]), options)
+    for mount in mounts(mountinfo):
+        if mount.device == number:
+            if found is None or os.path.commonpath([path, mount.point]) == mount.point:
+                found = mount
     return found
-
-
-def _text(field: bytes) -> str:
-    return os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), field))
 
 
 def _names(directory: str) -> list[str]:

@@ -45,7 +45,7 @@ class Host:
 
     def backing(self) -> Backing:
         found = backing(
-            "/state", sys_root=str(self.path / "block"), mounts=str(self.path / "mountinfo"),
+            "/state", sys_root=str(self.path / "block"), mountinfo=str(self.path / "mountinfo"),
             nodes=str(self.path / "dev"), number_of=self.number_of,
         )  # fmt: skip
         node = found.device and found.device.removeprefix(f"{self.path}")
