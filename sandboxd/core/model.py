@@ -353,9 +353,9 @@ class Sandbox:
         return self.isolation not in (Isolation.NONE, Isolation.BASIC)
 
     @property
-    def writes_as_owner(self) -> bool:
-        """Whether new files in a bind belong to the bind's owner."""
-        return any(b.writable and b.ownership is not Ownership.HOST for b in self.binds)
+    def writes_to_host(self) -> bool:
+        """Whether commands can make files that outlive the sandbox."""
+        return any(bind.writable for bind in self.binds)
 
 
 @dataclass(slots=True)

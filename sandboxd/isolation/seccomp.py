@@ -43,7 +43,7 @@ _Code = list[tuple[int, int, int, int]]
 class Filter(enum.StrEnum):
     """The filters: for levels basic and standard, and for strict.
 
-    Without set-id bits where files that a command makes belong to another user on the host.
+    Without set-id bits where files that a command makes stay on the host.
     """
 
     COMMON = "common"

@@ -51,9 +51,9 @@ def specification(
         "kill_grace_seconds": command.kill_grace_seconds,
         "filter": seccomp.choose(
             strict=request.sandbox.isolation is Isolation.STRICT,
-            # A set-id file of the bind's owner would give the owner's rights to every user who runs
-            # the file.
-            set_id=not request.sandbox.writes_as_owner,
+            # Whoever runs a set-id file on the host gets the rights of the file's owner: of the
+            # bind's owner, or of a later sandbox with the same uid.
+            set_id=not request.sandbox.writes_to_host,
         ),
         "namespaces": request.private_mounts,
         "pins": list(pins.kinds(request.sandbox.isolation, request.sandbox.network)),

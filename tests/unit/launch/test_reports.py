@@ -31,14 +31,15 @@ def test_no_record_is_none(tmp_path: Path) -> None:
     ("binds", "has_no_set_id"),
     [
         ((), False),
-        ((Bind("/a", "/a", writable=True, ownership=Ownership.HOST),), False),
+        ((Bind("/a", "/a", writable=True, ownership=Ownership.HOST),), True),
+        ((Bind("/a", "/a", ownership=Ownership.HOST),), False),
         ((Bind("/a", "/a", ownership=Ownership.MAPPED),), False),
         ((Bind("/a", "/a"), Bind("/b", "/b", writable=True, ownership=Ownership.MAPPED)), True),
         # Nobody knows what became of it.
         ((Bind("/a", "/a", writable=True, ownership=None),), True),
     ],
 )
-def test_who_writes_as_somebody_else_makes_no_set_id_files(
+def test_who_writes_files_of_the_host_makes_none_with_set_id_bits(
     binds: tuple[Bind, ...], has_no_set_id: bool
 ) -> None:
     sandbox = a_sandbox()
