@@ -17,7 +17,10 @@ def encode(value: dict[str, Any]) -> bytes:
 
 def decode(data: bytes) -> dict[str, Any]:
     """Return the object in `data`. Raises ValueError unless `data` is one JSON object."""
-    value = json.loads(data)
+    try:
+        value = json.loads(data)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
