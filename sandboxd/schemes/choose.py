@@ -142,52 +142,24 @@ async def _open_systemd(wanted: SchemeOptions) -> OpenScheme:
             denied_addresses=wanted.denied_addresses,
         )
         await scheme.open()
-        pid_namespace, missing = await _probe(scheme, launcher)
-        builders = Builders(launcher)
-        disks = Disks(builders, wanted.runtime_directory, wanted.privileges)
-        roots = _roots(wanted, builders)
-        undo.push_async_callback(roots.remove_unused)
-        absent = await roots.missing()
-        made = undo.pop_all()
 
-    async def close(stop_all: bool) -> None:
-        if stop_all:
-            await roots.remove_all()
-            await disks.remove_all()
-            await launcher.stop_spawner()
-            await helpers.stop_all()
-        launcher.close()
-        await scheme.close(remove_parent=stop_all)
-        await manager.close()
+        async def close(stop_all: bool) -> None:
+            if stop_all:
+                await helpers.stop_all()
+            launcher.close()
+            await scheme.close(remove_parent=stop_all)
+            await manager.close()
 
-    missing = (*missing, *scheme.missing, *roots.notes)
-    return OpenScheme(
-        scheme,
-        launcher,
-        builders,
-        disks,
-        roots,
-        *absent,
-        pid_namespace,
-        missing,
-        close,
-        made.aclose,
-    )
+        return await _opened(wanted, undo, scheme, launcher, close)
 
 
 async def _open_rlimit(wanted: SchemeOptions, reason: str) -> OpenScheme:
     async with AsyncExitStack() as undo:
         helpers = await _helper_services(wanted, undo)
-        if helpers is None:
-            launcher = SpawnerClient(
-                wanted.runtime_directory, wanted.privileges, start_spawner_process
-            )
-            supervisor = SupervisorClient(wanted.runtime_directory, launcher.supervise)
-        else:
-            launcher = SpawnerClient(
-                wanted.runtime_directory, wanted.privileges, helpers.start_spawner
-            )
-            supervisor = SupervisorClient(wanted.runtime_directory, helpers.start_supervisor)
+        start_spawner = start_spawner_process if helpers is None else helpers.start_spawner
+        launcher = SpawnerClient(wanted.runtime_directory, wanted.privileges, start_spawner)
+        start_supervisor = launcher.supervise if helpers is None else helpers.start_supervisor
+        supervisor = SupervisorClient(wanted.runtime_directory, start_supervisor)
         undo.callback(launcher.close)
         if helpers is None:
             undo.push_async_callback(launcher.stop_started)
@@ -197,43 +169,31 @@ async def _open_rlimit(wanted: SchemeOptions, reason: str) -> OpenScheme:
         )
         undo.callback(scheme.close)
         await scheme.open()
-        pid_namespace, missing = await _probe(scheme, launcher)
-        builders = Builders(launcher)
-        disks = Disks(builders, wanted.runtime_directory, wanted.privileges)
-        roots = _roots(wanted, builders)
-        undo.push_async_callback(roots.remove_unused)
-        absent = await roots.missing()
-        made = undo.pop_all()
 
-    async def close(stop_all: bool) -> None:
-        if stop_all:
-            await roots.remove_all()
-            await disks.remove_all()
-            await launcher.stop_spawner()
-            if helpers is not None:
+        async def close(stop_all: bool) -> None:
+            if stop_all and helpers is not None:
                 await helpers.stop_all()
-        scheme.close()
-        launcher.close()
-        if helpers is not None:
-            await helpers.close()
+            scheme.close()
+            launcher.close()
+            if helpers is not None:
+                await helpers.close()
 
-    missing = (*missing, *scheme.missing, *roots.notes, _NO_FILTER)
-    return OpenScheme(
-        scheme,
-        launcher,
-        builders,
-        disks,
-        roots,
-        *absent,
-        pid_namespace,
-        missing,
-        close,
-        made.aclose,
-    )
+        return await _opened(wanted, undo, scheme, launcher, close, (_NO_FILTER,))
 
 
-def _roots(wanted: SchemeOptions, builders: Builders) -> Roots:
-    return Roots(
+async def _opened(
+    wanted: SchemeOptions,
+    undo: AsyncExitStack,
+    scheme: RlimitScheme | SystemdScheme,
+    launcher: SpawnerClient,
+    end: Callable[[bool], Awaitable[None]],
+    notes: tuple[str, ...] = (),
+) -> OpenScheme:
+    """Probe an open scheme and the host's roots. end: closes scheme, launcher and helpers."""
+    pid_namespace, missing = await _probe(scheme, launcher)
+    builders = Builders(launcher)
+    disks = Disks(builders, wanted.runtime_directory, wanted.privileges)
+    roots = Roots(
         builders,
         wanted.runtime_directory,
         wanted.privileges,
@@ -241,6 +201,29 @@ def _roots(wanted: SchemeOptions, builders: Builders) -> Roots:
         system_paths=wanted.system_paths,
         etc_hidden=wanted.etc_hidden,
         bind_paths=wanted.bind_paths,
+    )
+    undo.push_async_callback(roots.remove_unused)
+    root_missing, network_missing = await roots.missing()
+
+    async def close(stop_all: bool) -> None:
+        if stop_all:
+            await roots.remove_all()
+            await disks.remove_all()
+            await launcher.stop_spawner()
+        await end(stop_all)
+
+    return OpenScheme(
+        scheme,
+        launcher,
+        builders,
+        disks,
+        roots,
+        root_missing,
+        network_missing,
+        pid_namespace,
+        (*missing, *scheme.missing, *roots.notes, *notes),
+        close,
+        undo.pop_all().aclose,
     )
 
 
