@@ -18,7 +18,7 @@ def exit_status(execution: Mapping[str, Any]) -> int:
             return int(execution["exit_code"])
         case "SIGNALED":
             return SIGNALLED + int(execution["signal"])
-        case "FAILED" | "LOST" | "PENDING" | "RUNNING":
+        case "LOST" | "PENDING" | "RUNNING":
             return REFUSED
         case _:
             return KILLED

@@ -37,13 +37,12 @@ class Network(enum.StrEnum):
 
 
 class SandboxState(enum.StrEnum):
-    """ready <-> suspended; both -> releasing -> released; failed = a broken create."""
+    """ready <-> suspended; both -> releasing -> released."""
 
     READY = "ready"
     SUSPENDED = "suspended"
     RELEASING = "releasing"
     RELEASED = "released"
-    FAILED = "failed"
 
 
 class ExecutionStatus(enum.StrEnum):
@@ -59,7 +58,6 @@ class ExecutionStatus(enum.StrEnum):
     OUTPUT_LIMIT = "OUTPUT_LIMIT"
     DISK_QUOTA_EXCEEDED = "DISK_QUOTA_EXCEEDED"
     KILLED = "KILLED"
-    FAILED = "FAILED"
     LOST = "LOST"
 
     @property

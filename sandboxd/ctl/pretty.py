@@ -30,14 +30,14 @@ _ELASTIC = {"NAME", "FIELD", "VERDICT"}
 _MOST_KEPT_CELLS = 28
 _MOST_LABEL_CELLS = 30
 _STATES = {
-    "ready": "green", "suspended": "yellow", "releasing": "yellow", "failed": "red",
+    "ready": "green", "suspended": "yellow", "releasing": "yellow",
     "RUNNING": "green", "PENDING": "yellow", "EXITED": "", "LOST": "bold red",
     "kernel": "green", "supervisor": "yellow", "none": "bold red",
     "exited with code 0": "green",
 }  # fmt: skip
 _OF_STATE = {"STATE", "STATUS", "VERDICT", "ENFORCED BY"}
 # Statuses of executions that did not end by themselves.
-_BAD = ("OOM_", "TIMED_", "CPU_", "OUTPUT_", "DISK_", "KILLED", "FAILED", "LOST", "SIGNALED")
+_BAD = ("OOM_", "TIMED_", "CPU_", "OUTPUT_", "DISK_", "KILLED", "LOST", "SIGNALED")
 _NEAR_LIMIT = ((90, "red"), (70, "yellow"), (0, "green"))
 
 

@@ -16,8 +16,6 @@ from sandboxd.engine.ports.launch import Shim
 from sandboxd.engine.retention import argument_bytes, sandbox_bytes
 from sandboxd.errors import Draining, ExecutionNotFound, NameInUse, SandboxNotFound, SandboxReleased
 
-_OVER = (SandboxState.RELEASED, SandboxState.FAILED)
-
 
 @dataclass(eq=False, slots=True)
 class LiveExecution:
@@ -120,7 +118,7 @@ class LiveSandbox:
     @property
     def is_over(self) -> bool:
         """Whether the sandbox is released or failed, so that only records are left."""
-        return self.sandbox.state in _OVER
+        return self.sandbox.state is SandboxState.RELEASED
 
     def touch(self, clock: Clock) -> None:
         """Restart the idle time."""

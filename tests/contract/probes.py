@@ -16,7 +16,7 @@ from tests.harness import Answer, Daemon
 
 T = TypeVar("T")
 ENDED = ("EXITED", "SIGNALED", "OOM_KILLED", "TIMED_OUT", "CPU_TIME_EXCEEDED", "OUTPUT_LIMIT",
-         "DISK_QUOTA_EXCEEDED", "KILLED", "FAILED", "LOST")  # fmt: skip
+         "DISK_QUOTA_EXCEEDED", "KILLED", "LOST")  # fmt: skip
 
 
 def eventually(check: Callable[[], T], seconds: float = 10.0) -> T:

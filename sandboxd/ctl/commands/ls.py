@@ -12,14 +12,12 @@ from sandboxd.ctl.owners import LIVE, user
 from sandboxd.ctl.show import age, limit_value, print_json, print_table
 from sandboxd.errors import InvalidRequest
 
-_GONE = ("released", "failed")
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--all", "-a", action="store_true", help="released ones, too")
     parser.add_argument(
-        "--state", action="append", choices=("ready", "suspended", "releasing", *_GONE),
+        "--state", action="append", choices=("ready", "suspended", "releasing", "released"),
         help="only those in it; may be given again for more",
     )  # fmt: skip
     parser.add_argument("--name", help="only those of this name")

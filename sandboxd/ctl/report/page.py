@@ -24,7 +24,7 @@ from sandboxd.errors import ConfigError
 # In stacking order; the style sheet has a colour for each.
 STATUSES = (
     "EXITED", "SIGNALED", "OOM_KILLED", "TIMED_OUT", "CPU_TIME_EXCEEDED", "OUTPUT_LIMIT",
-    "DISK_QUOTA_EXCEEDED", "KILLED", "FAILED", "LOST",
+    "DISK_QUOTA_EXCEEDED", "KILLED", "LOST",
 )  # fmt: skip
 _REFUSALS = (
     "INVALID_REQUEST", "SANDBOX_NOT_FOUND", "EXECUTION_NOT_STARTED", "CAPACITY_EXCEEDED",

@@ -40,7 +40,6 @@ def execution(**fields: Any) -> dict[str, Any]:
         ({"exit_code": 7}, 7),
         ({"status": "SIGNALED", "exit_code": None, "signal": 9}, 137),
         ({"status": "SIGNALED", "exit_code": None, "signal": 11}, 139),
-        ({"status": "FAILED", "exit_code": None}, 125),
         ({"status": "LOST", "exit_code": None}, 125),
     ],
 )
@@ -49,7 +48,7 @@ def test_exit_code_of_an_execution(fields: dict[str, Any], code: int) -> None:
 
 
 def test_whatever_was_killed_is_137() -> None:
-    own = {"EXITED", "SIGNALED", "FAILED", "LOST", "PENDING", "RUNNING"}
+    own = {"EXITED", "SIGNALED", "LOST", "PENDING", "RUNNING"}
     for status in set(ExecutionStatus) - own:
         killed = execution(status=status, exit_code=None, signal=9)
         assert exits.of_execution(killed) == 137, status
@@ -103,7 +102,7 @@ def test_a_refusal_is_told_with_its_hint_and_fields(capsys: pytest.CaptureFixtur
           "limit_owner": "host"},
          "OUTPUT_LIMIT (SANDBOX_OUTPUT_LIMIT_EXCEEDED, the host's disk is nearly full)"),
         ({"status": "KILLED", "error_code": "KILLED_BY_CALLER"}, "KILLED (KILLED_BY_CALLER)"),
-        ({"status": "FAILED", "failure": "no\x1b[2Jroom"}, "FAILED (no?[2Jroom)"),
+        ({"status": "LOST", "failure": "no\x1b[2Jroom"}, "LOST (no?[2Jroom)"),
     ],
 )  # fmt: skip
 def test_the_verdict_names_the_reason(fields: dict[str, Any], line: str) -> None:
