@@ -47,13 +47,14 @@ def _one(name: str, kind: str, about: str, value: float) -> Iterator[str]:
 
 def _host(call: Call[Nothing, Nothing]) -> Iterator[str]:
     host = call.engine.host(call.caller)
+    memory = host.capacity
     info = {f'{{version="{host.version}",scheme="{host.scheme}"}}': 1}
     yield from _family("info", "gauge", "The daemon's version and scheme.", info)
     yield from _one("ready", "gauge", "Whether it takes work.", int(call.engine.is_ready))
     for name, about, value in (
-        ("budget", "Memory that limits may promise together.", host.budget_bytes),
-        ("reserve", "Memory kept back for the host.", host.reserve_bytes),
-        ("committed", "Memory that limits promise now.", host.committed_bytes),
+        ("budget", "Memory that limits may promise together.", memory.budget_bytes),
+        ("reserve", "Memory kept back for the host.", memory.reserve_bytes),
+        ("committed", "Memory that limits promise now.", memory.committed_bytes),
     ):
         yield from _one(f"memory_{name}_bytes", "gauge", about, value)
 

@@ -24,7 +24,7 @@ async def sandbox_reply(call: Call[Any, Any], sandbox: Sandbox, status: int = 20
     """Return the answer about `sandbox` in its present state."""
     await call.share.hold(_FACTOR * sandbox_bytes(sandbox))
     with call.share.long_turn():
-        return Reply(status, pieces=(to_json(SandboxAnswer.of(sandbox)),))
+        return Reply(status, pieces=(to_json(SandboxAnswer.model_validate(sandbox)),))
 
 
 def execution_bytes(execution: Execution) -> int:

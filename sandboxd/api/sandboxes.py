@@ -43,7 +43,12 @@ async def list_sandboxes(call: Call[Nothing, SandboxesQuery]) -> Reply:
     query = call.query
     found = [sandbox for sandbox in call.engine.list_sandboxes(call.caller) if query.fits(sandbox)]
     return await page_reply(
-        "sandboxes", found, SandboxAnswer.of, call.share, cursor=query.cursor, limit=query.limit
+        "sandboxes",
+        found,
+        SandboxAnswer.model_validate,
+        call.share,
+        cursor=query.cursor,
+        limit=query.limit,
     )
 
 

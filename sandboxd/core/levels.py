@@ -39,17 +39,17 @@ class MissingFeature:
 class Offer:
     """A level or a network on this host.
 
-    missing: features the host lacks. barred_by: the admin's setting that forbids the choice.
+    lacks: features that the host misses. barred_by: the admin's setting that forbids the choice.
     """
 
     detail: str
-    missing: tuple[MissingFeature, ...] = ()
+    lacks: tuple[MissingFeature, ...] = ()
     barred_by: str | None = None
 
     @property
     def available(self) -> bool:
         """Whether requests can get the level or network."""
-        return not self.missing and self.barred_by is None
+        return not self.lacks and self.barred_by is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Offers:
     def check_own_root(self, level: Isolation, field: str) -> None:
         """Raise IsolationUnsupported if `field` needs a root and the level has none."""
         if level in (Isolation.NONE, Isolation.BASIC):
-            missing = [feature.what for feature in self.levels[Isolation.STANDARD].missing]
+            missing = [feature.what for feature in self.levels[Isolation.STANDARD].lacks]
             raise IsolationUnsupported(
                 f"cannot take {field} at isolation {level}: it has no root of its own",
                 hint="ask for isolation standard",
@@ -172,7 +172,7 @@ def offers(found: Findings, setting: str, allowed: Allowed = _ALL_ALLOWED) -> Of
     try:
         _check(_offered(levels, level), "isolation", level)
     except SandboxdError as exc:
-        remedies = _remedies(_offered(levels, level).missing)
+        remedies = _remedies(_offered(levels, level).lacks)
         raise ConfigError(
             f"cannot start with SANDBOX_ISOLATION={setting}: {exc.message}",
             hint=remedies or "let the default be one that is allowed",
@@ -225,9 +225,9 @@ def _check(offer: Offer, kind: str, name: str) -> None:
             hint="ask for another one, or an admin to allow it",
             details={kind: name, "barred_by": offer.barred_by},
         )
-    missing = [feature.what for feature in offer.missing]
+    missing = [feature.what for feature in offer.lacks]
     raise IsolationUnsupported(
         f"cannot give {kind} {name}: this host lacks {'; '.join(missing)}",
-        hint=_remedies(offer.missing),
+        hint=_remedies(offer.lacks),
         details={kind: name, "lacks": missing},
     )

@@ -45,6 +45,7 @@ from sandboxd.engine.engine import Engine
 from sandboxd.engine.history import KEPT_INTERVALS
 from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.registry import Registry
+from sandboxd.engine.requests import CgroupReport
 from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
@@ -367,9 +368,9 @@ class _Daemon:
             offers=self._offers(chosen),
             binds=self._binds(),
             private_mounts=chosen.pid_namespace and chosen.roots.has_private_mounts,
-            cgroup_mode=self._settings.cgroup_mode,
-            cgroup_version=host.hierarchy().value,
-            cgroup_detail=chosen.scheme.reason,
+            cgroup=CgroupReport(
+                self._settings.cgroup_mode, host.hierarchy().value, chosen.scheme.reason
+            ),
             missing=tuple(missing),
             runtime_hints=self._settings.runtime_hints,
             max_executions=self._settings.max_executions,

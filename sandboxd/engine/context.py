@@ -20,6 +20,7 @@ from sandboxd.engine.ports.scheme import Roots, Scheme
 from sandboxd.engine.ports.store import HistoryStore, Store
 from sandboxd.engine.ports.workspaces import Workspaces
 from sandboxd.engine.registry import Registry
+from sandboxd.engine.requests import CgroupReport
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +35,7 @@ class Settings:
     offers: Offers
     binds: BindPolicy
     private_mounts: bool
-    cgroup_mode: str
-    cgroup_version: str
-    cgroup_detail: str
+    cgroup: CgroupReport
     missing: tuple[str, ...] = ()
     runtime_hints: tuple[str, ...] = ()
     max_executions: int = 64

@@ -37,6 +37,7 @@ from sandboxd.engine.lifecycle import Counters
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
 from sandboxd.engine.requests import (
+    CapacityReport,
     ExecutionRequest,
     HostReport,
     Origin,
@@ -355,24 +356,24 @@ class Engine:
         return HostReport(
             version=settings.version,
             instance_id=settings.instance_id,
+            ready=self.is_ready and not registry.is_draining,
+            draining=registry.is_draining,
+            executions_running=running,
             scheme=context.scheme.name,
             reason=context.scheme.reason,
-            ready=self.is_ready and not context.registry.is_draining,
-            draining=context.registry.is_draining,
-            executions_running=running,
-            budget_bytes=budget.total_bytes,
-            reserve_bytes=budget.reserve_bytes,
-            committed_bytes=committed,
-            free_bytes=free,
-            slots=slots,
-            tasks_total=context.registry.tasks.total,
-            tasks_source=context.registry.tasks.source,
+            cgroup=settings.cgroup,
+            capacity=CapacityReport(
+                budget_bytes=budget.total_bytes,
+                reserve_bytes=budget.reserve_bytes,
+                committed_bytes=committed,
+                free_bytes=free,
+                slots=slots,
+                tasks=registry.tasks.total,
+                tasks_source=registry.tasks.source,
+            ),
             limits=defaults,
             enforcement=context.enforcement(defaults),
-            offers=settings.offers,
-            cgroup_mode=settings.cgroup_mode,
-            cgroup_version=settings.cgroup_version,
-            cgroup_detail=settings.cgroup_detail,
+            isolation=settings.offers,
             missing=settings.missing,
         )
 

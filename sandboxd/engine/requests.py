@@ -78,27 +78,41 @@ class SandboxReport:
 
 
 @dataclass(frozen=True, slots=True)
-class HostReport:
-    """The features and the load of this daemon."""
+class CgroupReport:
+    """The cgroup mode asked for, the version found, and the reason for the scheme in use."""
 
+    mode: str
     version: str
-    instance_id: str
-    scheme: SchemeName
-    reason: str
-    ready: bool
-    draining: bool
-    executions_running: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """The sums that limits of all sandboxes may reach, and the memory committed so far."""
+
     budget_bytes: int
     reserve_bytes: int
     committed_bytes: int
     free_bytes: int
     slots: int
-    tasks_total: int
+    tasks: int
     tasks_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """The features and the load of this daemon."""
+
+    version: str
+    instance_id: str
+    ready: bool
+    draining: bool
+    executions_running: int
+    scheme: SchemeName
+    reason: str
+    cgroup: CgroupReport
+    capacity: CapacityReport
     limits: Limits
     enforcement: Mapping[str, Enforcement]
-    offers: Offers
-    cgroup_mode: str
-    cgroup_version: str
-    cgroup_detail: str
+    isolation: Offers
     missing: tuple[str, ...]

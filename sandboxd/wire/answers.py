@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Generator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +19,6 @@ from pydantic import (
 )
 
 from sandboxd.core.model import (
-    Enforcement,
     ErrorCode,
     Execution,
     ExecutionStatus,
@@ -28,7 +27,6 @@ from sandboxd.core.model import (
     Network,
     OutputSummary,
     Ownership,
-    Sandbox,
     SandboxState,
     SchemeName,
 )
@@ -110,29 +108,6 @@ class SandboxAnswer(Answer):
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime
-
-    @classmethod
-    def of(cls, sandbox: Sandbox) -> SandboxAnswer:
-        """Return the answer about `sandbox` in its present state."""
-        return cls(
-            id=sandbox.id,
-            name=sandbox.name,
-            state=sandbox.state,
-            isolation=sandbox.isolation,
-            network=sandbox.network,
-            rootfs=sandbox.rootfs,
-            binds=[BindAnswer.model_validate(bind) for bind in sandbox.binds],
-            scheme=sandbox.scheme,
-            limits=LimitsAnswer.model_validate(sandbox.limits),
-            enforcement=enforcement_answer(sandbox.enforcement),
-            env=dict(sandbox.env),
-            metadata=dict(sandbox.metadata),
-            owner_uid=sandbox.owner_uid,
-            unit=sandbox.unit,
-            created_at=sandbox.created_at,
-            expires_at=sandbox.expires_at,
-            last_used_at=sandbox.last_used_at,
-        )
 
 
 class SandboxList(Answer):
@@ -252,8 +227,11 @@ class ExecutionAnswer(Answer):
             unkillable=execution.unkillable,
             failure=execution.failure,
             limits=LimitsAnswer.model_validate(execution.limits),
-            enforcement=enforcement_answer(execution.enforcement),
-            usage=UsageAnswer(**asdict(execution.usage)),
+            enforcement={
+                name: EnforcementAnswer.model_validate(held)
+                for name, held in execution.enforcement.items()
+            },
+            usage=UsageAnswer.model_validate(execution.usage),
             unit=execution.unit,
             created_at=execution.created_at,
             started_at=execution.started_at,
@@ -294,14 +272,6 @@ class ExecutionList(Answer):
 
     executions: list[ExecutionAnswer]
     next_cursor: str | None
-
-
-def enforcement_answer(enforcement: Mapping[str, Enforcement]) -> dict[str, EnforcementAnswer]:
-    """Return the enforcement of each limit, by the limit's name."""
-    return {
-        name: EnforcementAnswer(by=held.by.value, detail=held.detail, precision=held.precision)
-        for name, held in enforcement.items()
-    }
 
 
 def _stream(name: str, inline: Inline | None, summary: OutputSummary) -> dict[str, Any]:

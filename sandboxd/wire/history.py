@@ -96,12 +96,4 @@ class HistoryAnswer(Answer):
 
 
 def _totals(totals: UsageTotals) -> dict[str, Any]:
-    return {
-        "executions": totals.executions,
-        "memory_bytes": totals.memory_bytes,
-        "cpu_seconds": totals.cpu_seconds,
-        "io_read_bytes": totals.io_read_bytes,
-        "io_written_bytes": totals.io_written_bytes,
-        "ended": dict(totals.ended),
-        "refused": dict(totals.refused),
-    }
+    return UsageTotalsAnswer.model_validate(totals).model_dump()

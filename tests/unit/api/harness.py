@@ -23,7 +23,7 @@ from sandboxd.core.levels import Findings, offers
 from sandboxd.core.model import Caller, EventType, Execution, LimitChanges, Pressure, SandboxUsage
 from sandboxd.core.policy import Budget, TaskBudget
 from sandboxd.engine.engine import Engine
-from sandboxd.engine.requests import SandboxRequest
+from sandboxd.engine.requests import CgroupReport, SandboxRequest
 from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.keys import DiskKeys
 from sandboxd.workspace.workers import Workers
@@ -38,8 +38,7 @@ LARGE = Budget(1 << 40, 0)
 SETTINGS: dict[str, Any] = {
     "tasks": TaskBudget(1 << 15, "kernel.pid_max"),
     "offers": offers(Findings(is_root=True, kernel_limits=True), "auto"),
-    "cgroup_version": "v2",
-    "cgroup_detail": "delegated",
+    "cgroup": CgroupReport("auto", "v2", "delegated"),
     "max_executions": 64,
 }
 
@@ -112,7 +111,7 @@ class Served:
 
     async def fill(self) -> str:
         """Promise all memory of the host to a new sandbox, and return its id."""
-        free = LimitChanges(memory_bytes=self.engine.host().free_bytes)
+        free = LimitChanges(memory_bytes=self.engine.host().capacity.free_bytes)
         return (await self.engine.create_sandbox(ADMIN, SandboxRequest(limits=free))).id
 
     async def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answered:

@@ -78,8 +78,8 @@ def test_a_setting_that_cannot_be_had_refuses_to_start(setting: str) -> None:
 def test_a_lack_is_named_once() -> None:
     unreachable = (MissingFeature("root", "run as root"),)
     host = offers(Findings(False, True, root=unreachable, network=unreachable), "auto")
-    assert host.levels[BASIC].missing != unreachable
-    assert set(host.levels[STRICT].missing) == {*unreachable, *host.levels[BASIC].missing}
+    assert host.levels[BASIC].lacks != unreachable
+    assert set(host.levels[STRICT].lacks) == {*unreachable, *host.levels[BASIC].lacks}
 
 
 def test_without_root_there_is_no_level_but_none() -> None:

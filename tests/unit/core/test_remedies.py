@@ -48,7 +48,7 @@ def test_there_is_a_way_for_each_need_everywhere(where: Environment) -> None:
     if where is not Environment.HOST:
         assert "boot" not in remedy(Need.KERNEL_LIMITS, where)
     found = offers(Findings(is_root=False, kernel_limits=False, place=where), "auto")
-    ways = {feature.remedy for feature in found.levels[Isolation.STRICT].missing}
+    ways = {feature.remedy for feature in found.levels[Isolation.STRICT].lacks}
     assert ways == {remedy(Need.ROOT, where), remedy(Need.KERNEL_LIMITS, where)}
 
 

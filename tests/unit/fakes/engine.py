@@ -16,6 +16,7 @@ from sandboxd.engine.engine import Engine
 from sandboxd.engine.executions import Executions
 from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.registry import Registry
+from sandboxd.engine.requests import CgroupReport
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.engine.usage_sampler import UsageSampler
@@ -40,9 +41,7 @@ def settings(**changes: object) -> Settings:
         "offers": offers(found, "auto"),
         "binds": BindPolicy({"/data": False}),
         "private_mounts": True,
-        "cgroup_mode": "auto",
-        "cgroup_version": "unified",
-        "cgroup_detail": "",
+        "cgroup": CgroupReport("auto", "unified", ""),
         "max_executions": 3,
         **changes,
     }
