@@ -16,6 +16,7 @@ from sandboxd.launch.connection import SpawnerUnreachable
 from sandboxd.launch.spawner import SpawnerClient, memory_file
 from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
+from sandboxd.protocol.spawning import Build, Done, Refused
 
 _ANSWER_SECONDS = 45.0
 _ATTEMPTS = 3
@@ -67,7 +68,7 @@ class Builders:
             read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             close.callback(os.close, read_fd)
             try:
-                answer, fds = await self._spawner.ask({"op": "build"}, [order_fd, write_fd])
+                answer, fds = await self._spawner.ask(Build(), [order_fd, write_fd], Done)
             except SpawnerUnreachable:
                 os.close(write_fd)
                 # The spawner may have forked a builder before going away; that builder would undo
@@ -80,8 +81,8 @@ class Builders:
                 os.close(write_fd)
                 raise
             os.close(write_fd)
-            if not answer["ok"]:
-                raise InternalError(f"cannot start a builder: {answer['text']}")
+            if isinstance(answer, Refused):
+                raise InternalError(f"cannot start a builder: {answer.text}")
             if not fds:
                 # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
                 raise host_lacks("cannot start a builder", OSError(errno.EMFILE, ""))

@@ -9,14 +9,16 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import TypeVar
 
 from sandboxd.errors import InternalError, SandboxdError
 from sandboxd.launch.packets import Packets
 from sandboxd.osutil.pidfd import open_pidfd
 from sandboxd.osutil.seqpacket import connect
 from sandboxd.osutil.unix_sockets import credentials
-from sandboxd.protocol import records
+from sandboxd.protocol import spawning
+from sandboxd.protocol.codec import Malformed
+from sandboxd.protocol.spawning import Done, Greeting, Hello, Refused, Request, Stop, Supervise
 
 # A fork takes milliseconds, and all starts wait behind a hanging spawner.
 _ANSWER_SECONDS = 5.0
@@ -25,7 +27,8 @@ _END_SECONDS = 3.0
 _RETRY_SECONDS = 0.01
 
 _log = logging.getLogger(__name__)
-Answer = tuple[dict[str, Any], list[int]]
+_Wanted = TypeVar("_Wanted")
+_Packet = tuple[bytes, list[int]]
 
 
 class SpawnerUnreachable(SandboxdError):
@@ -45,10 +48,10 @@ class SpawnerConnection:
         self._start = start
         self._packets: Packets | None = None
         self._pidfd = -1
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[_Packet] | None = None
         self._lock = asyncio.Lock()
         self._ended = asyncio.Event()
-        self._supervisor_argv: list[str] = []
+        self._supervisor: Supervise | None = None
         self._is_missing = True
         self._has_replaced = False
         # Whether this object started the spawner, since none was there.
@@ -59,14 +62,25 @@ class SpawnerConnection:
         async with self._lock:
             await self._ensure_connected()
 
-    async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
+    async def ask(
+        self, request: Request, fds: list[int], wanted: type[_Wanted]
+    ) -> tuple[_Wanted | Refused, list[int]]:
         """Return the spawner's answer; the caller owns the descriptors.
 
         Raises SpawnerUnreachable; the next call finds another spawner.
         """
         async with self._lock:
             await self._ensure_connected()
-            return await self._exchange(request, fds)
+            packet, received = await self._exchange(request, fds)
+            try:
+                answer = spawning.ANSWERS.decode(packet)
+            except Malformed as exc:
+                self._give_up_on(received)
+                raise SpawnerUnreachable(f"cannot use the spawner: {exc}") from exc
+            if not isinstance(answer, wanted | Refused):
+                self._give_up_on(received)
+                raise SpawnerUnreachable(f"cannot use the spawner: it answered {answer}")
+            return answer, received
 
     async def check(self) -> None:
         """Check that the spawner answers. Raises SpawnerUnreachable when none could be started."""
@@ -74,20 +88,19 @@ class SpawnerConnection:
             # A question under way has a deadline of its own.
             return
         with suppress(SpawnerUnreachable):
-            await self.ask({"op": "hello"}, [])
+            await self.ask(Hello(), [], Greeting)
             return
         await self.open()
 
     async def supervise(self, argv: list[str]) -> None:
         """Have the spawner, and each successor, keep this program running."""
-        self._supervisor_argv = argv
-        request = {"op": "supervise", "argv": argv}
+        self._supervisor = request = Supervise(tuple(argv))
         try:
-            answer, _ = await self.ask(request, [])
+            answer, _ = await self.ask(request, [], Done)
         except SpawnerUnreachable:
-            answer, _ = await self.ask(request, [])
-        if not answer["ok"]:
-            raise InternalError(f"cannot start the supervisor: {answer['text']}")
+            answer, _ = await self.ask(request, [], Done)
+        if isinstance(answer, Refused):
+            raise InternalError(f"cannot start the supervisor: {answer.text}")
 
     async def stop(self) -> None:
         """Have the spawner end, and wait for the end for up to three seconds; the shims go on."""
@@ -96,7 +109,7 @@ class SpawnerConnection:
             if self._packets is not None or await self._try_connect():
                 self._ended.clear()
                 with suppress(SpawnerUnreachable):
-                    await self._exchange({"op": "stop"}, [])
+                    await self._exchange(Stop(), [])
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_END_SECONDS):
                             await self._ended.wait()
@@ -128,8 +141,8 @@ class SpawnerConnection:
                 self._is_missing = False
                 self.has_started = not self._has_replaced
             await asyncio.sleep(_RETRY_SECONDS)
-        if self._supervisor_argv:
-            await self._exchange({"op": "supervise", "argv": self._supervisor_argv}, [])
+        if self._supervisor is not None:
+            await self._exchange(self._supervisor, [])
 
     async def _try_connect(self) -> bool:
         self.close()
@@ -144,20 +157,20 @@ class SpawnerConnection:
             return False
         self._packets = Packets(connection, self._on_answer, self._on_end)
         try:
-            answer, _ = await self._exchange({"op": "hello"}, [])
-            if answer.get("protocol") == records.PROTOCOL:
+            greeting, _ = await self._exchange(Hello(), [])
+            if spawning.is_of_this_protocol(greeting):
                 return True
             # A spawner of another version must end; its shims need no spawner.
             self._is_missing = self._has_replaced = True
-            await self._exchange({"op": "stop"}, [])
+            await self._exchange(Stop(), [])
         except SpawnerUnreachable:
             return False
         self.close()
         return False
 
-    async def _exchange(self, request: dict[str, Any], fds: list[int]) -> Answer:
+    async def _exchange(self, request: Request, fds: list[int]) -> _Packet:
         packets = self._packets
-        if packets is None or not packets.send(request, fds):
+        if packets is None or not packets.send(spawning.REQUESTS.encode(request), fds):
             raise SpawnerUnreachable("cannot start a shim: the spawner went away")
         # The loop reads the answer, and so not before this coroutine waits.
         self._answer = asyncio.get_running_loop().create_future()
@@ -165,7 +178,7 @@ class SpawnerConnection:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await self._answer
         except TimeoutError as exc:
-            self._give_up_on_it()
+            self._replace_silent()
             raise SpawnerUnreachable("cannot start a shim: the spawner does not answer") from exc
         except asyncio.CancelledError:
             # An answer that comes later would be taken for that to the next question.
@@ -174,7 +187,13 @@ class SpawnerConnection:
         finally:
             self._answer = None
 
-    def _give_up_on_it(self) -> None:
+    def _give_up_on(self, received: list[int]) -> None:
+        """Close the connection after an answer that is none, and the answer's descriptors."""
+        for fd in received:
+            os.close(fd)
+        self.close()
+
+    def _replace_silent(self) -> None:
         """Send SIGKILL to a hanging spawner, which would keep listening; shims do not notice."""
         _log.error("The spawner did not answer for %g seconds: replacing it", _ANSWER_SECONDS)
         with suppress(ProcessLookupError):
@@ -182,12 +201,12 @@ class SpawnerConnection:
         self._is_missing = self._has_replaced = True
         self.close()
 
-    def _on_answer(self, answer: dict[str, Any], fds: list[int]) -> None:
+    def _on_answer(self, packet: bytes, fds: list[int]) -> None:
         if self._answer is None or self._answer.done():
             for fd in fds:
                 os.close(fd)
         else:
-            self._answer.set_result((answer, fds))
+            self._answer.set_result((packet, fds))
 
     def _on_end(self) -> None:
         self._packets = None

@@ -20,6 +20,7 @@ from sandboxd.launch import reports
 from sandboxd.launch.failures import not_started
 from sandboxd.launch.inputs import InputPipe
 from sandboxd.launch.packets import Packets
+from sandboxd.osutil import objects
 
 _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
@@ -72,7 +73,7 @@ class ShimLink:
         self.missing = tuple(event["missing"])
 
     async def go(self) -> datetime:
-        self._packets.send({"op": "go"})
+        self._send({"op": "go"})
         event = await self._wait_for(("started", "failed"), _START_SECONDS)
         if event is None:
             raise SchemeError("cannot start the execution: its shim ended before the command ran")
@@ -97,10 +98,10 @@ class ShimLink:
         self._forget()
 
     async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
-        self._packets.send({"op": "kill", "code": code.value, "grace_seconds": grace_seconds})
+        self._send({"op": "kill", "code": code.value, "grace_seconds": grace_seconds})
 
     async def signal(self, number: int, *, group: bool) -> None:
-        self._packets.send({"op": "signal", "signal": number, "group": group})
+        self._send({"op": "signal", "signal": number, "group": group})
 
     def destroy(self) -> None:
         with suppress(ProcessLookupError):
@@ -144,9 +145,12 @@ class ShimLink:
 
     # -- private
 
+    def _send(self, order: dict[str, Any]) -> bool:
+        return self._packets.send(objects.encode(order))
+
     async def _order(self, order: dict[str, Any], answer: str) -> None:
         self._events.pop(answer, None)
-        self._packets.send(order)
+        self._send(order)
         # A shim that ended meanwhile has no processes left to stop.
         await self._wait_for((answer, "ended"), _FREEZE_SECONDS)
 
@@ -159,7 +163,7 @@ class ShimLink:
         self._answers[number] = answer
         try:
             answered = None
-            if "ended" not in self._events and self._packets.send({**order, "id": number}):
+            if "ended" not in self._events and self._send({**order, "id": number}):
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     answered = await answer
         except asyncio.CancelledError:
@@ -198,7 +202,8 @@ class ShimLink:
                 f"within {timeout_seconds:g} seconds"
             ) from exc
 
-    def _on_packet(self, event: dict[str, Any], fds: list[int]) -> None:
+    def _on_packet(self, packet: bytes, fds: list[int]) -> None:
+        event = objects.decode(packet)
         answer = self._answers.get(event.get("id", 0))
         if answer is not None and not answer.done():
             answer.set_result((event, fds))

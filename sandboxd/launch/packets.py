@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SEQPACKET connection in the event loop: JSON objects with file descriptors."""
+"""A SEQPACKET connection in the event loop: packets with file descriptors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Any
 
-from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
 
 _MAX_FDS = 4
-Receiver = Callable[[dict[str, Any], list[int]], None]
+# Owns the descriptors.
+Receiver = Callable[[bytes, list[int]], None]
 
 
 class Packets:
-    """Calls `on_packet` for each object that arrives and `on_end` once, at the end."""
+    """Calls `on_packet` for each packet that arrives and `on_end` once, at the end."""
 
     def __init__(
         self, connection: socket.socket, on_packet: Receiver, on_end: Callable[[], None]
@@ -30,7 +29,7 @@ class Packets:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(connection.fileno(), self._receive)
 
-    def send(self, message: dict[str, Any], fds: list[int] | None = None) -> bool:
+    def send(self, packet: bytes, fds: list[int] | None = None) -> bool:
         """Send one packet whole; False when the connection is over.
 
         The peer's queue holds more packets than are ever under way, so a full queue means that the
@@ -39,7 +38,7 @@ class Packets:
         if not self._open:
             return False
         try:
-            socket.send_fds(self._socket, [encode(message)], fds or [])
+            socket.send_fds(self._socket, [packet], fds or [])
         except OSError:
             self.close()
             self._on_end()
@@ -68,4 +67,4 @@ class Packets:
             return
         for fd in fds:
             os.set_inheritable(fd, False)
-        self._on_packet(decode(packet), list(fds))
+        self._on_packet(packet, list(fds))

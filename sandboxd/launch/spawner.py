@@ -14,21 +14,23 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sandboxd.core.names import new_id
 from sandboxd.core.outcome import Facts
 from sandboxd.engine.ports.launch import LaunchRequest
 from sandboxd.errors import InternalError, host_lacks
 from sandboxd.launch import reports
-from sandboxd.launch.connection import Answer, SpawnerConnection, SpawnerUnreachable
+from sandboxd.launch.connection import SpawnerConnection, SpawnerUnreachable
 from sandboxd.launch.link import ShimLink
 from sandboxd.osutil.files import write_all
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol import records
 from sandboxd.protocol.evidence import socket_path
+from sandboxd.protocol.spawning import Refused, Request, Spawn, Spawned
 
 _ATTEMPTS = 3
+_Wanted = TypeVar("_Wanted")
 # sun_path of unix(7) less "/executions/<12>-<12>/control" and a NUL.
 MAX_RUNTIME_PATH = 107 - 46
 
@@ -81,9 +83,11 @@ class SpawnerClient:
         """The directory below which the spawner makes files."""
         return self._runtime
 
-    async def ask(self, request: dict[str, Any], fds: list[int]) -> Answer:
+    async def ask(
+        self, request: Request, fds: list[int], wanted: type[_Wanted]
+    ) -> tuple[_Wanted | Refused, list[int]]:
         """Return the answer; the caller owns the descriptors. Raises SpawnerUnreachable."""
-        return await self._spawner.ask(request, fds)
+        return await self._spawner.ask(request, fds, wanted)
 
     async def open(self) -> None:
         """Connect, after starting a spawner where none answers. Raises SpawnerUnreachable."""
@@ -187,16 +191,16 @@ class SpawnerClient:
                     finally_close.callback(os.close, fds[2])
             except OSError as exc:
                 raise host_lacks("cannot prepare the execution", exc, directory) from exc
-            answer, received = await self._spawner.ask({"op": "spawn"}, fds)
-            if not answer["ok"]:
-                raise InternalError(f"cannot start a shim: {answer['text']}")
+            answer, received = await self._spawner.ask(Spawn(), fds, Spawned)
+            if isinstance(answer, Refused):
+                raise InternalError(f"cannot start a shim: {answer.text}")
             if not received:
                 # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
                 raise host_lacks("cannot start a shim", OSError(errno.EMFILE, ""))
             link = ShimLink(
-                connection, answer["pid"], received[0],
+                connection, answer.pid, received[0],
                 str(spec["record_directory"]), directory,
-                pid_namespace=answer["pid_namespace"],
+                pid_namespace=answer.pid_namespace,
             )  # fmt: skip
             undo.pop_all()
         try:

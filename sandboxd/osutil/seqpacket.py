@@ -117,15 +117,13 @@ class Server:
             return None
         return Received(connection, packet, list(fds))
 
-    def send(
-        self, connection: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()
-    ) -> None:
+    def send(self, connection: socket.socket, packet: bytes, fds: Iterable[int] = ()) -> None:
         """Send to a connection, with copies of descriptors.
 
-        A connection that does not take the message at once misses the message.
+        A connection that does not take the packet at once misses the packet.
         """
         try:
-            socket.send_fds(connection, [encode(message)], list(fds))
+            socket.send_fds(connection, [packet], list(fds))
         except BlockingIOError:
             return
         except OSError:

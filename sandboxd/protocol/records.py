@@ -20,7 +20,7 @@ from typing import Any
 from sandboxd.osutil import objects
 from sandboxd.osutil.files import temporary_name, write_whole
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 START_FILE = "start.json"
 RECORD_FILE = "record.json"

@@ -7,7 +7,7 @@ import select
 import socket
 from typing import Any
 
-from sandboxd.osutil.objects import decode
+from sandboxd.osutil.objects import decode, encode
 from sandboxd.osutil.seqpacket import Server
 from sandboxd.protocol import records
 
@@ -49,17 +49,17 @@ class Control:
     def send(self, event: dict[str, Any]) -> None:
         """Tell every connection."""
         for connection in list(self._server.connections.values()):
-            self._server.send(connection, event)
+            self._server.send(connection, encode(event))
 
     def answer(self, order: dict[str, Any], answer: dict[str, Any], fds: list[int]) -> None:
         """Answer the connection of the last order; descriptors are copied to the peer."""
         if self._asking is not None and self._asking.fileno() in self._server.connections:
             event = {"event": "answer", "id": order["id"], **answer}
-            self._server.send(self._asking, event, fds)
+            self._server.send(self._asking, encode(event), fds)
 
     def _accept(self) -> None:
         connection = self._server.accept()
         if connection is not None:
             self._had_one = True
             if self.greeting is not None:
-                self._server.send(connection, self.greeting)
+                self._server.send(connection, encode(self.greeting))

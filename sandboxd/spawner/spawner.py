@@ -2,10 +2,8 @@
 """The spawner: forks shims on request. `python3 -I -S`, one thread, frozen heap.
 
 A service of its own on systemd hosts, else started once by the daemon. The spawner listens on a
-SEQPACKET socket of root's and answers {"op": "spawn"} with the shim's pid and pidfd. A request
-carries the specification in a memfd, the shim's listening control socket and, if asked, a file with
-the command's input. {"op": "build"} carries an order for a builder (spawner/builder.py) and the
-pipe for the builder's answer. The spawner reaps both; killing the spawner harms neither.
+SEQPACKET socket of root's (protocol/spawning.py), forks shims and builders (spawner/builder.py) and
+reaps both; killing the spawner harms neither.
 """
 
 from __future__ import annotations
@@ -18,12 +16,13 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from typing import assert_never
 
 from sandboxd.osutil import linux, seqpacket
 from sandboxd.osutil.objects import decode
 from sandboxd.osutil.readiness import notify_ready
-from sandboxd.protocol import records
+from sandboxd.protocol import records, spawning
+from sandboxd.protocol.codec import Malformed
 from sandboxd.shim import shim
 from sandboxd.shim.tree import wake_on_signals
 from sandboxd.spawner import builder
@@ -90,51 +89,43 @@ class Spawner:
         if received is None:
             return
         try:
-            self._obey(received.connection, decode(received.packet), received.fds)
+            answer, pidfd = self._obey(received.packet, received.fds)
+            # A client that has gone finds the shim by the record.
+            self._server.send(received.connection, spawning.ANSWERS.encode(answer), pidfd)
+            for fd in pidfd:
+                os.close(fd)
         finally:
             for given in received.fds:
                 with suppress(OSError):
                     os.close(given)
 
-    def _obey(self, client: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
-        match request.get("op"):
-            case "hello":
-                reply = {"ok": True, "protocol": records.PROTOCOL, "pid": os.getpid(),
-                         "shims": len(self._shims)}  # fmt: skip
-                self._reply(client, reply)
-            case "supervise":
-                self._supervisor.run(request["argv"])
-                self._reply(client, {"ok": True})
-            case "stop":
-                self._stopping = True
-                self._reply(client, {"ok": True})
-            case "spawn":
-                try:
-                    pid, pid_namespace = self._spawn(request, fds)
-                except OSError as exc:
-                    self._reply(client, {"ok": False, "errno": exc.errno, "text": str(exc)})
-                    return
-                pidfd = os.pidfd_open(pid)
-                answer = {"ok": True, "pid": pid, "pid_namespace": pid_namespace}
-                self._reply(client, answer, pidfd)
-                os.close(pidfd)
-            case "build":
-                try:
-                    pid = self._fork_builder(fds)
-                except OSError as exc:
-                    self._reply(client, {"ok": False, "errno": exc.errno, "text": str(exc)})
-                    return
-                pidfd = os.pidfd_open(pid)
-                self._reply(client, {"ok": True}, pidfd)
-                os.close(pidfd)
-            case other:
-                self._reply(client, {"ok": False, "errno": 0, "text": f"unknown op {other!r}"})
+    def _obey(self, packet: bytes, fds: list[int]) -> tuple[spawning.Answer, list[int]]:
+        """Return the answer, with a pidfd of what was forked; the caller closes the pidfd."""
+        try:
+            request = spawning.REQUESTS.decode(packet)
+            match request:
+                case spawning.Hello():
+                    return spawning.Greeting(records.PROTOCOL, os.getpid(), len(self._shims)), []
+                case spawning.Supervise(argv):
+                    self._supervisor.run(list(argv))
+                case spawning.Stop():
+                    self._stopping = True
+                case spawning.Spawn():
+                    _check_count(fds, 2, 3)
+                    pid, pid_namespace = self._spawn(fds)
+                    return spawning.Spawned(pid, pid_namespace), [os.pidfd_open(pid)]
+                case spawning.Build():
+                    _check_count(fds, 2)
+                    return spawning.Done(), [os.pidfd_open(self._fork_builder(fds))]
+                case _:
+                    assert_never(request)
+        except Malformed as exc:
+            return spawning.Refused(0, str(exc)), []
+        except OSError as exc:
+            return spawning.Refused(exc.errno or 0, str(exc)), []
+        return spawning.Done(), []
 
-    def _reply(self, client: socket.socket, reply: dict[str, Any], *fds: int) -> None:
-        # A client that has gone finds the shim by the record.
-        self._server.send(client, reply, fds)
-
-    def _spawn(self, request: dict[str, Any], fds: list[int]) -> tuple[int, bool]:
+    def _spawn(self, fds: list[int]) -> tuple[int, bool]:
         pid_namespace = False
         # Without CAP_SYS_ADMIN there is none: the shim is a subreaper then, and says so.
         with suppress(PermissionError):
@@ -194,6 +185,11 @@ class Spawner:
         for pid in children - self._shims - self._builders - {self._supervisor.pid}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _check_count(fds: list[int], *allowed: int) -> None:
+    if len(fds) not in allowed:
+        raise Malformed(f"{len(fds)} descriptors came with the request")
 
 
 def _keep_only(fds: list[int]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sandboxd.osutil import seqpacket
-from sandboxd.osutil.objects import decode
+from sandboxd.osutil.objects import decode, encode
 
 _MAX_PACKET_BYTES = 4096
 _MAX_CLIENTS = 512
@@ -43,4 +43,4 @@ class Doorbell:
             # Without root a sandbox's processes have the supervisor's uid and may send any packet.
             answer = {"ok": False}
         # A peer that does not wait for the answer finds the result in the files.
-        self._server.send(received.connection, answer)
+        self._server.send(received.connection, encode(answer))

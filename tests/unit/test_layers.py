@@ -102,7 +102,7 @@ STDLIB_FOR_LEAN = {
         "stat",
         "struct",
     ),
-    *("sys", "time", "typing"),
+    *("sys", "time", "types", "typing"),
 }
 
 # Modules that start a program in milliseconds as long as none of the names gets loaded.

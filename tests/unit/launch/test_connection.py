@@ -17,8 +17,9 @@ import pytest
 from sandboxd.launch import connection as module
 from sandboxd.launch.connection import SpawnerConnection, SpawnerUnreachable
 from sandboxd.protocol.records import PROTOCOL
+from sandboxd.protocol.spawning import Greeting, Hello, Spawn, Spawned
 
-# Answers "hello" with the protocol it is told, and anything else with its pid.
+# Greets whatever it is asked, with the protocol it is told.
 FAKE = """
 import contextlib, json, os, socket, sys
 path, protocol = sys.argv[1], int(sys.argv[2])
@@ -33,7 +34,8 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             while packet := peer.recv(4096):
                 if json.loads(packet)["op"] == "stop":
                     sys.exit()
-                answer = {"ok": True, "protocol": protocol, "pid": os.getpid()}
+                answer = {"answer": "greeting", "protocol": protocol, "pid": os.getpid()}
+                answer["shims"] = 0
                 peer.send(json.dumps(answer).encode())
 """
 
@@ -70,8 +72,9 @@ async def connected(
 
 
 async def pid_of(spawner: SpawnerConnection) -> int:
-    answer, _ = await spawner.ask({"op": "pid"}, [])
-    return int(answer["pid"])
+    answer, _ = await spawner.ask(Hello(), [], Greeting)
+    assert isinstance(answer, Greeting)
+    return answer.pid
 
 
 async def test_one_that_hangs_is_killed_and_the_next_call_finds_another(
@@ -106,6 +109,13 @@ async def test_another_version_s_is_told_to_end(tmp_path: Path) -> None:
         assert await pid_of(spawner) == fakes.processes[1].pid
 
 
+async def test_an_answer_to_another_question_is_none(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (spawner, fakes):
+        with pytest.raises(SpawnerUnreachable, match="Greeting"):
+            await spawner.ask(Spawn(), [], Spawned)
+        assert await pid_of(spawner) == fakes.processes[0].pid
+
+
 async def test_a_question_that_is_broken_off_does_not_answer_the_next_one(tmp_path: Path) -> None:
     async with connected(tmp_path) as (spawner, fakes):
         os.kill(fakes.processes[0].pid, signal.SIGSTOP)
@@ -115,8 +125,7 @@ async def test_a_question_that_is_broken_off_does_not_answer_the_next_one(tmp_pa
         with suppress(asyncio.CancelledError):
             await asked
         os.kill(fakes.processes[0].pid, signal.SIGCONT)
-        answer, _ = await spawner.ask({"op": "another"}, [])
-        assert answer["pid"] == fakes.processes[0].pid
+        assert await pid_of(spawner) == fakes.processes[0].pid
         await spawner.stop()
         assert fakes.processes[0].wait(10) == 0
 

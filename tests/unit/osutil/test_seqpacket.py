@@ -82,7 +82,7 @@ def test_a_question_is_answered(stack: ExitStack, tmp_path: Path) -> None:
     assert made.turn() == []
     (received,) = made.turn()
     assert decode(received.packet) == {"op": "hello"}
-    made.server.send(received.connection, {"ok": True})
+    made.server.send(received.connection, encode({"ok": True}))
     asking.join()
     assert answers == [{"ok": True}]
 
@@ -102,7 +102,7 @@ def test_a_descriptor_comes_along(stack: ExitStack, tmp_path: Path) -> None:
     # The kernel drops what there is no room for.
     (given,) = received.fds
     assert os.path.samestat(os.fstat(given), os.fstat(fd))
-    made.server.send(received.connection, {"ok": True}, [given])
+    made.server.send(received.connection, encode({"ok": True}), [given])
     _, (back,), _, _ = socket.recv_fds(client, 256, 1)
     assert os.path.samestat(os.fstat(back), os.fstat(fd))
     for one in (fd, given, back):
@@ -147,7 +147,7 @@ def test_whoever_went_away_is_forgotten(stack: ExitStack, tmp_path: Path) -> Non
     assert made.turn() == []
     (left,) = made.server.connections.values()
     clients[1].close()
-    made.server.send(left, {"too": "late"})
+    made.server.send(left, b"too late")
     assert made.server.connections == {}
 
 
@@ -159,5 +159,5 @@ def test_who_does_not_listen_loses_a_message_and_holds_nobody_up(
     made.turn()
     (connection,) = made.server.connections.values()
     for _ in range(2000):
-        made.server.send(connection, {"filler": "x" * 200})
+        made.server.send(connection, b"x" * 200)
     assert list(made.server.connections.values()) == [connection]
