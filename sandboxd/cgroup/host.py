@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sandboxd.cgroup.counters import ROOT, read_number, read_text
 from sandboxd.core.remedies import Environment
+from sandboxd.osutil.labels import read_label
 from sandboxd.osutil.libc import libc
 from sandboxd.osutil.mountinfo import mounts
 
@@ -150,11 +151,10 @@ def _task_directories(text: str, proc: str, root: str, *, own: bool) -> Iterator
 
 def memory_total(proc: str = "/proc") -> int:
     """Return MemTotal in bytes."""
-    with open(os.path.join(proc, "meminfo"), encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemTotal:"):
-                return int(line.split()[1]) * 1024
-    raise ValueError(f"{proc}/meminfo has no MemTotal")
+    total = read_label(os.path.join(proc, "meminfo"), "MemTotal")
+    if total is None:
+        raise ValueError(f"{proc}/meminfo has no MemTotal")
+    return int(total.split()[0]) * 1024
 
 
 def _unified_bounds(text: str, root: str, *, own: bool) -> Iterator[MemoryBound]:

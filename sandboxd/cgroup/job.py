@@ -13,6 +13,8 @@ import os
 import select
 import time
 
+from sandboxd.osutil.files import write_text
+
 JOB = "job"
 SHIM = "shim"
 
@@ -67,5 +69,4 @@ def thaw(job: str) -> None:
 
 
 def _write(directory: str, name: str, text: str) -> None:
-    with open(os.path.join(directory, name), "w", encoding="ascii") as file:
-        file.write(text)
+    write_text(os.path.join(directory, name), text)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sandboxd.client.below import Below
 from sandboxd.errors import InvalidRequest
+from sandboxd.osutil.labels import read_label
 
 _PIECE_BYTES = 256 << 10
 _PERMISSIONS = 0o777
@@ -214,8 +215,6 @@ def settle(directory: str, mode: int, mtime: float) -> None:
 
 def umask() -> int:
     """Return this process's umask from /proc; umask(2) would set it for all threads."""
-    with open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"Umask:"):
-                return int(line.split()[1], 8)
-    raise AssertionError("Linux 4.7 and later tell the umask")
+    text = read_label("/proc/self/status", "Umask")
+    assert text is not None, "Linux 4.7 and later tell the umask"
+    return int(text, 8)

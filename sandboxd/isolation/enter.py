@@ -17,10 +17,11 @@ from typing import Any, NoReturn
 from sandboxd.isolation import interpreter, layers, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
 from sandboxd.osutil import linux
+from sandboxd.osutil.processes import set_oom_score_adj
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
-_OOM_SCORE_ADJ = "500"
+_OOM_SCORE_ADJ = 500
 
 # os.get_exec_path imports modules at its first call: after a change of root the library may be out
 # of reach.
@@ -96,8 +97,7 @@ def enter_and_exec(
 
 def raise_oom_score() -> None:
     """Make this process the OOM killer's choice; to be called while still root."""
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write(_OOM_SCORE_ADJ)
+    set_oom_score_adj(_OOM_SCORE_ADJ)
 
 
 def _reset_signals() -> None:

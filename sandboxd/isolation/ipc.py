@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 
+from sandboxd.osutil.files import write_text
+
 # proc_sys_kernel(5). sem: in a set, in all, operations at once, sets.
 _BOUNDS = {"sem": "250 32000 100 128", "msgmni": "32"}
 # A kernel without System V IPC, or a host whose /proc/sys is read-only.
@@ -20,8 +22,7 @@ def bound() -> None:
     """Bound the ipc namespace that this process is in, as far as the host lets us."""
     for name, value in _BOUNDS.items():
         try:
-            with open(f"/proc/sys/kernel/{name}", "w", encoding="ascii") as file:
-                file.write(value)
+            write_text(f"/proc/sys/kernel/{name}", value)
         except OSError as exc:
             if exc.errno not in _LACKS:
                 raise

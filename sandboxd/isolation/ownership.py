@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandboxd.osutil import linux
+from sandboxd.osutil.files import write_text
 
 # An answer has room for sixteen (spawner/builder.py).
 _MAX_DETAIL = 160
@@ -183,8 +184,7 @@ def _user_namespace(owner: Owner, sandbox_uid: int) -> Iterator[int]:
         # user_namespaces(7): id inside, id outside, how many; an idmapped mount takes the first
         # for what is on disk.
         for name, host_id in (("uid_map", owner.uid), ("gid_map", owner.gid)):
-            with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
-                file.write(f"{host_id} {sandbox_uid} 1")
+            write_text(f"/proc/{pid}/{name}", f"{host_id} {sandbox_uid} 1")
         fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd

@@ -22,6 +22,7 @@ from sandboxd.core.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 from sandboxd.errors import CapacityExceeded, host_lacks
 from sandboxd.osutil.files import write_all, write_whole
 from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.processes import owner, owners
 
 CLAIMS = "/run/sandboxd-uids"
 _SUBORDINATE = ("/etc/subuid", "/etc/subgid")
@@ -164,14 +165,14 @@ class CallerUid:
 
 def process_uids() -> set[int]:
     """Return the uids of all processes."""
-    return {uid for _, uid in _processes()}
+    return {uid for _, uid in owners()}
 
 
 def kill_processes(uid: int) -> int:
     """Send SIGKILL to the processes that have a sandbox's uid now; return how many."""
-    pids = [pid for pid, owner in _processes() if owner == uid]
+    pids = [pid for pid, has in owners() if has == uid]
     for pid in pids:
-        with suppress(ProcessLookupError, FileNotFoundError):
+        with suppress(ProcessLookupError):
             _kill(pid, uid)
     return len(pids)
 
@@ -184,22 +185,10 @@ def _kill(pid: int, uid: int) -> None:
     """
     pidfd = open_pidfd(pid)
     try:
-        if os.stat(f"/proc/{pid}").st_uid == uid:
+        if owner(pid) == uid:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     finally:
         os.close(pidfd)
-
-
-def _processes() -> Iterator[tuple[int, int]]:
-    """Yield pid and owner of each process. /proc/PID belongs to the effective uid (proc(5)).
-
-    The directory keeps that owner for a process that is not dumpable.
-    """
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdigit():
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    yield int(entry.name), entry.stat(follow_symlinks=False).st_uid
 
 
 def _is_known(uid: int) -> bool:

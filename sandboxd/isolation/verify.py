@@ -5,29 +5,27 @@ from __future__ import annotations
 
 import os
 
+from sandboxd.osutil.labels import read_label, read_labels
+from sandboxd.osutil.processes import GONE
+
 _SECCOMP_FILTER = "2"
 _CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
 def host_pid(pidfd: int) -> int:
     """Return the process's pid in the mounted /proc (proc_pid_fdinfo(5)); -1 when gone."""
-    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("Pid:"):
-                return int(line.split()[1])
-    return -1
+    return int(read_label(f"/proc/self/fdinfo/{pidfd}", "Pid") or -1)
 
 
 def _status(pid: str) -> dict[str, str]:
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    return read_labels(f"/proc/{pid}/status")
 
 
 def peak_bytes(pid: int) -> int | None:
     """Return the peak resident memory since the exec, in bytes; None once the process has ended."""
     try:
         text = _status(str(pid)).get("VmHWM")
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return None
     # In the middle of an exec the status has no VmHWM.
     return None if text is None else int(text.split()[0]) * 1024 or None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files of the kernel."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a short text in place, as files of the kernel take values. Raises OSError."""
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def temporary_name(path: str) -> str:

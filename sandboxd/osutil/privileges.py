@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from sandboxd.osutil.labels import read_label
+
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
@@ -26,6 +28,5 @@ class Privileges:
 
 def of_this_process() -> Privileges:
     """Return the privileges of this process now."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        lines = dict(line.split(":", 1) for line in file if ":" in line)
-    return Privileges(os.geteuid(), int(lines.get("CapEff", "0"), 16))
+    capabilities = read_label("/proc/self/status", "CapEff") or "0"
+    return Privileges(os.geteuid(), int(capabilities, 16))

@@ -32,7 +32,7 @@ from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import verify
 from sandboxd.osutil import linux
 from sandboxd.osutil.objects import write_json
-from sandboxd.osutil.processes import boot_id, process_start_time
+from sandboxd.osutil.processes import boot_id, own_pid, process_start_time, set_oom_score_adj
 from sandboxd.protocol import records
 from sandboxd.shim.child import ChildFailed, SetupUse, start_child
 from sandboxd.shim.control import Control
@@ -135,14 +135,14 @@ class Shim:
         if not self._pid_namespace:
             linux.become_subreaper()
         self._missing = _be_spared()
-        pid = os.readlink("/proc/self")
+        pid = own_pid()
         write_json(
             self._directory,
             records.START_FILE,
             {
                 "protocol": records.PROTOCOL,
-                "pid": int(pid),
-                "start_time": process_start_time(int(pid)),
+                "pid": pid,
+                "start_time": process_start_time(pid),
                 "boot_id": boot_id(),
                 "pid_namespace": self._pid_namespace,
                 "missing": self._missing,
@@ -347,8 +347,7 @@ def _be_spared() -> list[str]:
     """Protect the shim from memory and CPU pressure; return what this host does not allow."""
     missing = []
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("-1000")
+        set_oom_score_adj(-1000)
     except PermissionError:
         missing.append("oom_score_adj: the host's OOM killer may take a shim and end its execution")
     try:

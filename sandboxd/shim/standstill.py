@@ -15,13 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from sandboxd.osutil.processes import stat_fields
+from sandboxd.osutil.processes import GONE, children, stat_fields
 
 _POLL_SECONDS = 0.0005
 # Stopped, traced, ended, or in an uninterruptible wait such as vfork(2)'s: a thread in these states
 # takes the SIGSTOP before any more user code.
 _STILL = b"TtZXD"
-_GONE = (FileNotFoundError, ProcessLookupError)
 
 
 def stop(root: int, stop_all: Callable[[], None], *, timeout_seconds: float) -> bool:
@@ -76,12 +75,7 @@ def _levels(root: int) -> Iterator[list[tuple[int, int]]]:
 def _below(parents: list[int]) -> Iterator[tuple[int, int]]:
     for parent in parents:
         # A process may end between the listing and the read: the children then hang from the shim.
-        with suppress(*_GONE):
-            for task in os.listdir(f"/proc/{parent}/task"):
-                with suppress(*_GONE):
-                    with open(f"/proc/{parent}/task/{task}/children", encoding="ascii") as file:
-                        words = file.read().split()
-                    yield from ((int(word), parent) for word in words)
+        yield from ((pid, parent) for pid in children(parent))
 
 
 def _signal(pid: int, parent: int, number: int) -> None:
@@ -90,7 +84,7 @@ def _signal(pid: int, parent: int, number: int) -> None:
     The directory in /proc serves as a pidfd (pidfd_send_signal(2)), since the pid is none of this
     process's pid namespace.
     """
-    with suppress(*_GONE):
+    with suppress(*GONE):
         fd = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if int(_words(f"/proc/self/fd/{fd}/stat")[1]) == parent:
@@ -107,9 +101,9 @@ def _wait_still(pids: list[int], deadline: float) -> None:
 
 
 def _stands_still(pid: int) -> bool:
-    with suppress(*_GONE):
+    with suppress(*GONE):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with suppress(*_GONE):
+            with suppress(*GONE):
                 if _words(f"/proc/{pid}/task/{task}/stat")[0] not in _STILL:
                     return False
     return True

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from sandboxd.cgroup import job as job_cgroup
+from sandboxd.osutil.processes import own_pid
 from sandboxd.shim import standstill
 from sandboxd.shim.patience import patiently
 
@@ -112,19 +113,14 @@ class Tree:
             freeze = partial(job_cgroup.freeze, self._job, timeout_seconds=timeout_seconds)
             return patiently(freeze)
         stop_all = partial(self.signal, signal.SIGSTOP)
-        return standstill.stop(_own_pid(), stop_all, timeout_seconds=timeout_seconds)
+        return standstill.stop(own_pid(), stop_all, timeout_seconds=timeout_seconds)
 
     def thaw(self) -> None:
         """Let every process go on, children first."""
         if self._job is not None:
             patiently(partial(job_cgroup.thaw, self._job))
         else:
-            standstill.go_on(_own_pid(), partial(self.signal, signal.SIGCONT))
-
-
-def _own_pid() -> int:
-    """Return the shim's pid in the mounted /proc; in the shim's own pid namespace the pid is 1."""
-    return int(os.readlink("/proc/self"))
+            standstill.go_on(own_pid(), partial(self.signal, signal.SIGCONT))
 
 
 def _wait_status(code: int, status: int) -> int:

@@ -20,6 +20,7 @@ from typing import assert_never
 
 from sandboxd.osutil import linux, seqpacket
 from sandboxd.osutil.objects import decode
+from sandboxd.osutil.processes import children
 from sandboxd.osutil.readiness import notify_ready
 from sandboxd.protocol import records, spawning
 from sandboxd.protocol.codec import Malformed
@@ -179,10 +180,8 @@ class Spawner:
 
     def _kill_orphans(self) -> None:
         """Kill the orphans of dead shims: children neither shim, builder nor supervisor."""
-        me = os.getpid()
-        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
-            children = {int(word) for word in file.read().split()}
-        for pid in children - self._shims - self._builders - {self._supervisor.pid}:
+        known = {*self._shims, *self._builders, self._supervisor.pid}
+        for pid in {*children(os.getpid())} - known:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

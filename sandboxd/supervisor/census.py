@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from sandboxd.osutil.processes import stat_fields
+from sandboxd.osutil.processes import pids
 
 _MOST_NUMBERS = 128
 
@@ -36,25 +36,5 @@ class Census:
         if count == 0:
             return []
         if before < 0 or not 0 < count <= _MOST_NUMBERS:
-            return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+            return pids()
         return list(range(before + 1, newest + 1))
-
-
-def owner(pid: int) -> int | None:
-    """Return the effective uid of a process, as the owner of /proc/PID; None if there is none.
-
-    The owner is right even for a process that is not dumpable (proc(5)).
-    """
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except FileNotFoundError:
-        return None
-
-
-def parent(pid: int) -> int:
-    """Return the parent's pid; 0 when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(stat_fields(file.read(), 2)[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0

@@ -7,8 +7,10 @@ import os
 import resource
 from dataclasses import dataclass
 
+from sandboxd.osutil.files import write_text
 from sandboxd.osutil.libc import libc
 from sandboxd.osutil.privileges import Privileges
+from sandboxd.osutil.processes import set_oom_score_adj
 from sandboxd.supervisor.files import sees_mapped
 
 _CAP_SYS_PTRACE = 19
@@ -81,8 +83,7 @@ def _get_ahead(missing: list[str]) -> str:
         return "real-time"
     try:
         os.setpriority(os.PRIO_PROCESS, 0, -15)
-        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
-            file.write("-15")
+        write_text("/proc/self/autogroup", "-15")
     except (PermissionError, FileNotFoundError):
         return "normal"
     return "nice -15"
@@ -91,8 +92,7 @@ def _get_ahead(missing: list[str]) -> str:
 def _be_spared(missing: list[str], privileges: Privileges) -> None:
     """Protect the supervisor from the OOM killer and from page faults."""
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("-1000")
+        set_oom_score_adj(-1000)
     except PermissionError:
         missing.append("oom_score_adj: the host's OOM killer may take the supervisor")
     # For a user without CAP_IPC_LOCK, RLIMIT_MEMLOCK would bound all later memory (mlockall(2)).

@@ -14,8 +14,9 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sandboxd.osutil.labels import parse_numbers, read_label
 from sandboxd.osutil.pidfd import open_pidfd
-from sandboxd.osutil.processes import stat_fields
+from sandboxd.osutil.processes import GONE, stat_fields
 
 # Descriptors kept for sockets and for looks that open and close.
 _SPARE_FDS = 256
@@ -124,12 +125,12 @@ class Process:
         if self.body == self.pid:
             words = self._read("statm").split(None, 3)
         else:
-            with suppress(ProcessLookupError, FileNotFoundError):
+            with suppress(*GONE):
                 words = _read_once(self.body, "statm").split(None, 3)
         if words[0] != b"0" or self.threads == 1:
             return words
         for name in os.listdir(f"/proc/{self.pid}/task"):
-            with suppress(ProcessLookupError, FileNotFoundError):
+            with suppress(*GONE):
                 words = _read_once(int(name), "statm").split(None, 3)
                 if words[0] != b"0":
                     self.body = int(name)
@@ -165,12 +166,12 @@ class Process:
             return b""
         try:
             return _read_once(self.pid, "schedstat")
-        except (FileNotFoundError, ProcessLookupError):
+        except GONE:
             return b""
 
     def look_at_io(self) -> None:
         """Read what reached, or will reach, a disk. Raises PermissionError if not allowed."""
-        values = parse_pairs(self._read("io"))
+        values = parse_numbers(self._read("io"))
         self.io_read, self.io_written = values[b"read_bytes"], values[b"write_bytes"]
 
     def count_from_birth(self) -> None:
@@ -196,7 +197,7 @@ class Process:
         """
         try:
             return self._state_words()[0] in b"TtZXD"
-        except (ProcessLookupError, FileNotFoundError):
+        except GONE:
             return True
 
     def _state_words(self) -> list[bytes]:
@@ -235,25 +236,14 @@ def _read_once(number: int, name: str) -> bytes:
         os.close(fd)
 
 
-def parse_pairs(data: bytes) -> dict[bytes, int]:
-    """Parse lines of "name: number [unit]"."""
-    found = {}
-    for line in data.splitlines():
-        name, separator, value = line.partition(b":")
-        words = value.split()
-        if separator and words and words[0].isdigit():
-            found[name] = int(words[0])
-    return found
-
-
 def proportional(pid: int) -> tuple[int, int]:
     """Return (anonymous, shared memory) bytes of a process, each page divided by its mappers.
 
     Swapped pages count as anonymous. Raises PermissionError without CAP_SYS_PTRACE.
     """
-    with suppress(FileNotFoundError, ProcessLookupError):
+    with suppress(*GONE):
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            values = parse_pairs(file.read())
+            values = parse_numbers(file.read())
         anonymous = values.get(b"Pss_Anon", values.get(b"Pss", 0)) + values.get(b"SwapPss", 0)
         return anonymous * 1024, values.get(b"Pss_Shmem", 0) * 1024
     return 0, 0
@@ -274,15 +264,15 @@ def swapped_bytes(pid: int) -> int:
 
 
 def _status(pid: int) -> dict[bytes, int]:
-    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/status", "rb") as file:
-        return parse_pairs(file.read())
+    with suppress(*GONE), open(f"/proc/{pid}/status", "rb") as file:
+        return parse_numbers(file.read())
     return {}
 
 
 def shared_anonymous(pid: int) -> Generator[None, None, int]:
     """Sum the proportional bytes of shared mappings without a file, in steps (work.py)."""
     total, counts = 0, False
-    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/smaps", "rb") as file:
+    with suppress(*GONE), open(f"/proc/{pid}/smaps", "rb") as file:
         for line in file:
             if line[:1] in b"0123456789abcdef":
                 counts = line.rstrip().endswith(b"/dev/zero (deleted)")
@@ -294,8 +284,6 @@ def shared_anonymous(pid: int) -> Generator[None, None, int]:
 
 def is_group_leader(pid: int) -> bool:
     """Whether the pid is a process's, not a thread's."""
-    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"Tgid:"):
-                return int(line.split()[1]) == pid
+    with suppress(*GONE):
+        return read_label(f"/proc/{pid}/status", "Tgid") == str(pid)
     return False

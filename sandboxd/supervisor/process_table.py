@@ -12,7 +12,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sandboxd.osutil.privileges import Privileges
-from sandboxd.supervisor.census import Census, owner, parent
+from sandboxd.osutil.processes import owner, parent
+from sandboxd.supervisor.census import Census
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.process import Process, is_group_leader
 from sandboxd.supervisor.sandbox import Sandbox

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandboxd.core.entries import join
+from sandboxd.osutil.processes import owners
 from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import closing_fd
@@ -173,15 +174,7 @@ def _nameless(uid: int, device: int) -> Iterator[os.stat_result | None]:
 
 
 def _tables(uid: int) -> Iterator[int]:
-    for pid in _processes(uid):
-        with suppress(OSError):
-            yield from descriptor_tables(int(pid))
-
-
-def _processes(uid: int) -> Iterator[str]:
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdigit():
-                with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid == uid:
-                        yield entry.name
+    for pid, has in owners():
+        if has == uid:
+            with suppress(OSError):
+                yield from descriptor_tables(pid)

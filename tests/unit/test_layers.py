@@ -49,7 +49,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     # Edges.
     "wire": ("errors", "core"),
     "api": ("errors", "core", "engine", "engine.ports", "osutil", "wire"),
-    "client": ("errors", "core"),
+    "client": ("errors", "core", "osutil"),
     # The CLI can do nothing that the API does not offer, but for writing files that need no daemon.
     "ctl": ("errors", "core", "client"),
     "daemon.config": ("errors", "core"),

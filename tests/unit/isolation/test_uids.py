@@ -113,10 +113,10 @@ def test_a_number_that_has_become_another_process_s_is_left_alone(
 ) -> None:
     """The list was read when the sandbox's process still had it."""
     with subprocess.Popen(["sleep", "1000"]) as bystander:
-        monkeypatch.setattr(module, "_processes", lambda: iter([(bystander.pid, FIRST)]))
+        monkeypatch.setattr(module, "owners", lambda: iter([(bystander.pid, FIRST)]))
         assert kill_processes(FIRST) == 1
         assert bystander.poll() is None
-        monkeypatch.setattr(module, "_processes", lambda: iter([(bystander.pid, os.getuid())]))
+        monkeypatch.setattr(module, "owners", lambda: iter([(bystander.pid, os.getuid())]))
         assert kill_processes(os.getuid()) == 1
         assert bystander.wait(10) == -9
         # Its number is free again.

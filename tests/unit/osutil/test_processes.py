@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of stat files behind any name."""
+"""Fields of stat files behind any name; who there is, whose, and below whom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ import os
 
 import pytest
 
-from sandboxd.osutil.processes import process_start_time, stat_fields
+from sandboxd.osutil.processes import (
+    children,
+    own_pid,
+    owner,
+    owners,
+    parent,
+    pids,
+    process_start_time,
+    stat_fields,
+)
 
 
 @pytest.mark.parametrize("name", [b"sh", b"a) R 1", b"(", b") ) ", b""])
@@ -26,3 +35,24 @@ def test_a_child_starts_no_earlier_than_its_parent() -> None:
         os.waitpid(pid, 0)
     with pytest.raises((FileNotFoundError, ProcessLookupError)):
         process_start_time(pid)
+
+
+def test_a_child_is_its_parent_s_and_its_owner_s() -> None:
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(write_fd)
+        os.read(read_fd, 1)
+        os._exit(0)
+    try:
+        assert pid in children(own_pid())
+        assert parent(pid) == own_pid()
+        assert owner(pid) == os.geteuid() == dict(owners())[pid]
+        assert pid in pids()
+    finally:
+        os.close(write_fd)
+        os.close(read_fd)
+        os.waitpid(pid, 0)
+    assert [*children(pid)] == []
+    assert parent(pid) == 0
+    assert owner(pid) is None

@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from sandboxd.supervisor.census import Census, owner, parent
+from sandboxd.osutil.labels import parse_numbers
+from sandboxd.osutil.processes import owner, parent
+from sandboxd.supervisor.census import Census
 from sandboxd.supervisor.group import Group, certain, measure, sums
 from sandboxd.supervisor.process import (
     Process,
     is_group_leader,
-    parse_pairs,
     proportional,
     without_files,
 )
@@ -80,7 +81,7 @@ def hold(size: int) -> Callable[[], None]:
 
 def test_pairs_are_read_with_and_without_units() -> None:
     text = b"Pss:   12 kB\nread_bytes: 5\nno number: x\nempty:\nShmem: 7 kB\n"
-    assert parse_pairs(text) == {b"Pss": 12, b"read_bytes": 5, b"Shmem": 7}
+    assert parse_numbers(text) == {b"Pss": 12, b"read_bytes": 5, b"Shmem": 7}
 
 
 def test_times_and_memory_of_a_process() -> None:

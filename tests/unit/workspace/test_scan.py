@@ -114,7 +114,7 @@ def test_open_files_without_a_name_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Other processes of this uid hold removed files, too.
-    monkeypatch.setattr(scan, "_processes", lambda uid: [str(os.getpid())])
+    monkeypatch.setattr(scan, "owners", lambda: [(os.getpid(), os.getuid())])
     with (tmp_path / "gone").open("wb") as file, (tmp_path / "gone").open("rb"):
         file.write(bytes(3 << 20))
         file.flush()
@@ -180,7 +180,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
             deadline = time.monotonic() + 20
             while stat.read_text().rpartition(") ")[2][0] != "Z":
                 assert time.monotonic() < deadline
-            monkeypatch.setattr(scan, "_processes", lambda uid: [str(process.pid)])
+            monkeypatch.setattr(scan, "owners", lambda: [(process.pid, os.getuid())])
             assert used(tmp_path, uid=os.getuid()) >= 3 << 20
         finally:
             process.kill()
