@@ -10,6 +10,7 @@ import ctypes
 import enum
 import os
 
+from sandboxd.osutil.descriptors import closing_fd, open_directory
 from sandboxd.osutil.libc import libc
 
 _BPF_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280,
@@ -54,13 +55,11 @@ def count(directory: str, hook: Hook) -> int | None:
     if number is None:
         return None
     try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_directory(directory)
     except FileNotFoundError:
         return 0
-    try:
+    with closing_fd(fd):
         query = _Query(target_fd=fd, attach_type=hook)
         size = ctypes.c_uint(_QUERY_BYTES)
         done = libc.syscall(ctypes.c_long(number), _PROG_QUERY, ctypes.byref(query), size)
-    finally:
-        os.close(fd)
     return None if done < 0 else int(query.prog_cnt)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.errors import InvalidRequest
+from sandboxd.osutil.descriptors import open_directory
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -77,7 +77,7 @@ class Below:
 
 def _enter(name: str, place: str, above: int | None) -> int:
     try:
-        return os.open(name, _DIRECTORY, dir_fd=above)
+        return open_directory(name, above=above, follow=False)
     except OSError as exc:
         # O_NOFOLLOW with O_DIRECTORY on a link: ENOTDIR by Linux, ELOOP by open(2).
         is_link = exc.errno in {errno.ELOOP, errno.ENOTDIR} and os.path.islink(place)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sandboxd.client.below import Below
 from sandboxd.errors import InvalidRequest
+from sandboxd.osutil.descriptors import closing_fd, open_directory
 from sandboxd.osutil.labels import read_label
 
 _PIECE_BYTES = 256 << 10
@@ -205,12 +206,9 @@ def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) ->
 
 def settle(directory: str, mode: int, mtime: float) -> None:
     """Set a directory's mode, less the umask, and mtime in seconds since 1970."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closing_fd(open_directory(directory, follow=False)) as descriptor:
         os.utime(descriptor, (mtime, mtime))
         os.fchmod(descriptor, mode & ~umask())
-    finally:
-        os.close(descriptor)
 
 
 def umask() -> int:

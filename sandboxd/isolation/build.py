@@ -15,13 +15,17 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from sandboxd.isolation import bubblewrap, ipc, layers, mounts, network, ownership, pins
 from sandboxd.isolation.bubblewrap import Root
 from sandboxd.isolation.root import describe, masks_of, shared_directories
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import closing_fd
+from sandboxd.osutil.namespaces import namespace_path
+from sandboxd.osutil.pidfd import has_ended, kill, open_pidfd
+from sandboxd.osutil.signals import reset_signals
 
 _BUILD_SECONDS = 20.0
 _MAX_TEXT = 4096
@@ -53,7 +57,7 @@ def build(spec: dict[str, Any]) -> list[list[str]] | None:
         plans = ownership.plan(spec["binds"], spec["owner_uid"])
         if pins.NET in wanted:
             network.enter_new(loopback=spec["network"] == "loopback")
-            pins.pin("/proc/self/ns/net", directory, pins.NET)
+            pins.pin(namespace_path("net"), directory, pins.NET)
         if pins.MNT in wanted:
             verdicts = _pin_root(spec, plans)
             # Ours from here to our end.
@@ -81,7 +85,7 @@ def _pin_root(spec: dict[str, Any], plans: Sequence[ownership.Plan]) -> list[lis
             ):
                 # The mount namespace first: no other pin fails with EINVAL.
                 for kind in sorted(kinds, key=lambda kind: kind != pins.MNT):
-                    pins.pin(f"/proc/{pid}/ns/{kind}", spec["pins_directory"], kind)
+                    pins.pin(namespace_path(kind, pid), spec["pins_directory"], kind)
             return [tree.verdict for tree in trees]
         except OSError as exc:
             if exc.errno != errno.EINVAL:
@@ -202,9 +206,7 @@ def _become_bubblewrap(
     try:
         if processor is not None:
             os.sched_setaffinity(0, {processor})
-        for number in signal.valid_signals():
-            if number not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(number, signal.SIG_DFL)
+        reset_signals()
         linux.set_parent_death_signal(signal.SIGKILL)
         _cover(root.shared, root.masks, scratch)
         ownership.put(trees, scratch)
@@ -237,11 +239,7 @@ def _read(fd: int, end: bytes, deadline: float) -> bytes:
 
 
 def _await_end(pid: int) -> None:
-    pidfd = os.pidfd_open(pid)
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    if not poller.poll(int(_BUILD_SECONDS * 1000)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    os.close(pidfd)
+    with closing_fd(open_pidfd(pid)) as pidfd:
+        if not has_ended(pidfd, within_seconds=_BUILD_SECONDS):
+            kill(pidfd)
     os.waitpid(pid, 0)

@@ -18,6 +18,8 @@ from contextlib import suppress
 
 from sandboxd.isolation import loop, private_tmpfs
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import closing_fd, open_directory
+from sandboxd.osutil.space import space_of
 
 DIRECTORY = "disks"
 BALLAST = "ballast"
@@ -150,9 +152,8 @@ def _room(directory: str, image: str) -> int:
 
     ext4 reserves a fiftieth of the disk, at most 4096 blocks (ext4_calculate_resv_clusters).
     """
-    found = os.statvfs(directory)
     reserve = min(os.stat(image).st_size // _BLOCK // 50, _MOST_RESERVED_BLOCKS)
-    return (found.f_blocks - reserve) * _BLOCK
+    return space_of(directory).total_bytes - reserve * _BLOCK
 
 
 def _grow(directory: str, image: str, by_bytes: int) -> None:
@@ -160,11 +161,8 @@ def _grow(directory: str, image: str, by_bytes: int) -> None:
     size = os.stat(image).st_size + by_bytes + _spare_bytes(by_bytes)
     os.truncate(image, size)
     loop.follow_size(directory)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_fd(open_directory(directory)) as fd:
         fcntl.ioctl(fd, _EXT4_IOC_RESIZE_FS, struct.pack("=Q", size // _BLOCK))
-    finally:
-        os.close(fd)
 
 
 def _run(program: str, *arguments: str, worst: int = 0) -> None:

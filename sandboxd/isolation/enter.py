@@ -17,7 +17,9 @@ from typing import Any, NoReturn
 from sandboxd.isolation import interpreter, layers, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import close_all_but
 from sandboxd.osutil.processes import set_oom_score_adj
+from sandboxd.osutil.signals import reset_signals
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
@@ -56,7 +58,7 @@ def enter_and_exec(
     step = "session"
     try:
         os.setsid()
-        _reset_signals()
+        reset_signals()
         for target, fd in enumerate(stdio):
             os.dup2(fd, target, inheritable=True)
         step = "keyring"
@@ -70,7 +72,7 @@ def enter_and_exec(
             step = "terminal"
             take_terminal(spec["tty"]["rows"], spec["tty"]["cols"], spec["uid"], terminal)
         step = "descriptors"
-        _close_all_but(keep_fd)
+        close_all_but([keep_fd])
         step = "rlimits"
         _set_rlimits(spec["rlimits"])
         step = "identity"
@@ -98,14 +100,6 @@ def enter_and_exec(
 def raise_oom_score() -> None:
     """Make this process the OOM killer's choice; to be called while still root."""
     set_oom_score_adj(_OOM_SCORE_ADJ)
-
-
-def _reset_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _enter_place(spec: dict[str, Any]) -> None:
@@ -142,11 +136,6 @@ def _least(value: int, ceiling: int) -> int:
     if ceiling == resource.RLIM_INFINITY:
         return value
     return ceiling if value == resource.RLIM_INFINITY else min(value, ceiling)
-
-
-def _close_all_but(keep_fd: int) -> None:
-    os.closerange(3, keep_fd)
-    os.closerange(keep_fd + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _drop_privileges(uid: int, gid: int) -> None:

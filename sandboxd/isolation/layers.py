@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import open_directory, path_of
 from sandboxd.osutil.mountinfo import mounts
 
 # A sandbox that starts many executions a second pays for at most one refresh a second.
@@ -55,9 +56,9 @@ def cover(directories: Iterable[str], scratch: str, masks: Mapping[str, Mask]) -
         mask = masks.get(top, Mask())
         # Opened before the first overlay hides the mounts below.
         for path, fd in [(path, _open(path)) for path in (top, *_inside(top, mask, below))]:
-            source = f"/proc/self/fd/{fd}"
+            source = path_of(fd)
             # The first layer's permissions are the directory's.
-            layers = f"{source}:/proc/self/fd/{empty}"
+            layers = f"{source}:{path_of(empty)}"
             if path == top and top in masks:
                 layers = f"{_write(mask, top, f'{scratch}/{number}')}:{source}"
             if os.path.isdir(source):
@@ -86,7 +87,7 @@ class Freshness:
     """
 
     def __init__(self, directory: str) -> None:
-        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = open_directory(directory)
 
     def ensure(self) -> None:
         """Refresh the overlays if the last refresh began more than a second ago.

@@ -9,16 +9,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.isolation import ipc, pins, sealing
+from sandboxd.isolation import ipc, sealing
 from sandboxd.osutil import linux
+from sandboxd.osutil.namespaces import enter, open_namespace
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
-_NAMESPACES = {
-    pins.NET: linux.CLONE_NEWNET,
-    pins.IPC: linux.CLONE_NEWIPC,
-    pins.UTS: linux.CLONE_NEWUTS,
-    pins.MNT: linux.CLONE_NEWNS,
-}
 # Files of /proc that tell of the kernel and of other users of the host, and that no program needs.
 _MASKED_FILES = (
     "buddyinfo", "config.gz", "diskstats", "interrupts", "iomem", "ioports", "kallsyms", "kcore",
@@ -43,7 +38,7 @@ def join(directory: str, kinds: Iterable[str]) -> None:
         (kind, os.open(os.path.join(directory, kind), os.O_RDONLY | os.O_CLOEXEC)) for kind in kinds
     ]
     for kind, fd in opened:
-        linux.setns(fd, _NAMESPACES[kind])
+        enter(fd, kind)
         os.close(fd)
 
 
@@ -188,8 +183,8 @@ def stop_propagation() -> None:
     # current namespace by setns(2) makes the namespace's root this process's root: there the mount
     # has a name.
     root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    linux.setns(namespace, linux.CLONE_NEWNS)
+    namespace = open_namespace("mnt")
+    enter(namespace, "mnt")
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     os.fchdir(root)
     os.chroot(".")

@@ -19,6 +19,7 @@ from typing import Any
 
 from sandboxd.osutil import linux
 from sandboxd.osutil.files import write_text
+from sandboxd.osutil.namespaces import open_namespace
 
 # An answer has room for sixteen (spawner/builder.py).
 _MAX_DETAIL = 160
@@ -185,7 +186,7 @@ def _user_namespace(owner: Owner, sandbox_uid: int) -> Iterator[int]:
         # for what is on disk.
         for name, host_id in (("uid_map", owner.uid), ("gid_map", owner.gid)):
             write_text(f"/proc/{pid}/{name}", f"{host_id} {sandbox_uid} 1")
-        fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_namespace("user", pid)
     try:
         yield fd
     finally:

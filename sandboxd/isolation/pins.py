@@ -14,11 +14,11 @@ from collections.abc import Collection
 
 from sandboxd.isolation import private_tmpfs
 from sandboxd.osutil import linux
+from sandboxd.osutil.namespaces import namespace_path
 
 DIRECTORY = "pins"
 NET, IPC, UTS, MNT = "net", "ipc", "uts", "mnt"
 _OF_A_ROOT = (IPC, UTS, MNT)
-_NSFS_PROBE = "/proc/self/ns/net"
 
 
 def root_of(runtime_directory: str) -> str:
@@ -49,7 +49,7 @@ def pin(namespace: str, directory: str, kind: str) -> None:
 
 def are_complete(directory: str, wanted: Collection[str]) -> bool:
     """Whether the directory has exactly the wanted pins."""
-    nsfs = os.stat(_NSFS_PROBE).st_dev
+    nsfs = os.stat(namespace_path(NET)).st_dev
     try:
         if set(os.listdir(directory)) != set(wanted):
             return False

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import suppress
 
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import open_directory
+from sandboxd.osutil.locks import locked
 
 
 def prepare(root: str, mode: int, *, private: bool = False) -> None:
@@ -16,17 +17,13 @@ def prepare(root: str, mode: int, *, private: bool = False) -> None:
     private: mounts below stay in this mount namespace.
     """
     os.makedirs(root, mode=mode, exist_ok=True)
-    parent = os.open(os.path.dirname(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(parent, fcntl.LOCK_EX)
+    with locked(open_directory(os.path.dirname(root))):
         if not os.path.ismount(root):
             flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
             name = os.path.basename(root)
             linux.mount(name, root, "tmpfs", flags, f"mode={mode:04o},size=1m")
         if private:
             linux.mount("none", root, None, linux.MS_PRIVATE)
-    finally:
-        os.close(parent)
 
 
 def remove_unused(root: str) -> None:

@@ -9,19 +9,19 @@ sandbox.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import grp
 import os
 import pwd
 import secrets
-import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from sandboxd.core.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 from sandboxd.errors import CapacityExceeded, host_lacks
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.files import write_all, write_whole
-from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.locks import locked, open_lock
+from sandboxd.osutil.pidfd import kill, open_pidfd
 from sandboxd.osutil.processes import owner, owners
 
 CLAIMS = "/run/sandboxd-uids"
@@ -128,14 +128,8 @@ class UidRange:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         os.makedirs(self._claims, mode=0o700, exist_ok=True)
-        fd = os.open(
-            os.path.join(self._claims, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with locked(open_lock(os.path.join(self._claims, "lock"))):
             yield
-        finally:
-            os.close(fd)
 
 
 class CallerUid:
@@ -183,12 +177,9 @@ def _kill(pid: int, uid: int) -> None:
     The pid may have been reused by a process of the host: the owner is read again once a pidfd
     holds the process.
     """
-    pidfd = open_pidfd(pid)
-    try:
+    with closing_fd(open_pidfd(pid)) as pidfd:
         if owner(pid) == uid:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    finally:
-        os.close(pidfd)
+            kill(pidfd)
 
 
 def _is_known(uid: int) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 from sandboxd.osutil.labels import read_label, read_labels
+from sandboxd.osutil.namespaces import namespace_number
 from sandboxd.osutil.processes import GONE
 
 _SECCOMP_FILTER = "2"
@@ -51,7 +52,7 @@ def _has_own_user_namespace(pid: int) -> bool:
     no way back (user_namespaces(7)).
     """
     try:
-        return os.stat(f"/proc/{pid}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino
+        return namespace_number("user", pid) != namespace_number("user")
     except FileNotFoundError:
         return False
 

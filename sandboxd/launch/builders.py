@@ -6,15 +6,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
 from contextlib import ExitStack, suppress
 from typing import Any
 
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.errors import InternalError, OperationTimedOut, host_lacks
 from sandboxd.launch.connection import SpawnerUnreachable
-from sandboxd.launch.spawner import SpawnerClient, memory_file
+from sandboxd.launch.spawner import SpawnerClient
+from sandboxd.osutil.descriptors import memory_file
 from sandboxd.osutil.objects import decode, encode
+from sandboxd.osutil.pidfd import kill
 from sandboxd.protocol import records
 from sandboxd.protocol.spawning import Build, Done, Refused
 
@@ -107,8 +108,7 @@ async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> dic
             await readable.wait()
     except TimeoutError as exc:
         if pidfd is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            kill(pidfd)
         raise OperationTimedOut("cannot go on: the builder of a sandbox does not end") from exc
     finally:
         loop.remove_reader(read_fd)

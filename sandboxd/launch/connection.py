@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from sandboxd.errors import InternalError, SandboxdError
 from sandboxd.launch.packets import Packets
-from sandboxd.osutil.pidfd import open_pidfd
+from sandboxd.osutil.pidfd import kill, open_pidfd
 from sandboxd.osutil.seqpacket import connect
 from sandboxd.osutil.unix_sockets import credentials
 from sandboxd.protocol import spawning
@@ -196,8 +195,7 @@ class SpawnerConnection:
     def _replace_silent(self) -> None:
         """Send SIGKILL to a hanging spawner, which would keep listening; shims do not notice."""
         _log.error("The spawner did not answer for %g seconds: replacing it", _ANSWER_SECONDS)
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        kill(self._pidfd)
         self._is_missing = self._has_replaced = True
         self.close()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from sandboxd.launch.failures import not_started
 from sandboxd.launch.inputs import InputPipe
 from sandboxd.launch.packets import Packets
 from sandboxd.osutil import objects
+from sandboxd.osutil.pidfd import kill
 
 _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
@@ -104,8 +104,7 @@ class ShimLink:
         self._send({"op": "signal", "signal": number, "group": group})
 
     def destroy(self) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        kill(self.pidfd)
 
     async def freeze(self) -> None:
         await self._order({"op": "freeze"}, "frozen")

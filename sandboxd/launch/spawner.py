@@ -23,7 +23,7 @@ from sandboxd.errors import InternalError, host_lacks
 from sandboxd.launch import reports
 from sandboxd.launch.connection import SpawnerConnection, SpawnerUnreachable
 from sandboxd.launch.link import ShimLink
-from sandboxd.osutil.files import write_all
+from sandboxd.osutil.descriptors import memory_file
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol import records
 from sandboxd.protocol.evidence import socket_path
@@ -228,10 +228,3 @@ def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
         connection.close()
         raise
     return listener, connection
-
-
-def memory_file(name: str, data: bytes) -> int:
-    """Return a memfd with `data`: no size limit of a socket, and no file to be left behind."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    write_all(fd, data)
-    return fd

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import time
 from collections.abc import Collection
 from functools import partial
@@ -21,6 +20,7 @@ from sandboxd.errors import (
     SandboxdError,
     SchemeError,
 )
+from sandboxd.osutil.pidfd import has_ended
 from sandboxd.schemes.sandbox_slice import SandboxSlice, change, expected, quietly, verify
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager
@@ -118,7 +118,7 @@ class Scopes:
                 # The call may have been carried out and only its answer lost.
                 if is_in(shim.pid, unit):
                     return
-                if attempt == _ATTEMPTS or is_dead(shim.pidfd):
+                if attempt == _ATTEMPTS or has_ended(shim.pidfd):
                     raise
                 await self._remove(sandbox_slice, unit)
             else:
@@ -180,15 +180,8 @@ def missing_bpf_programs(sandbox_slice: SandboxSlice, unit: str) -> list[str]:
 
 
 def _check_alive(unit: str, shim: Shim) -> None:
-    if is_dead(shim.pidfd):
+    if has_ended(shim.pidfd):
         raise SchemeError(f"cannot place {unit}: its shim ended", details={"unit": unit})
-
-
-def is_dead(pidfd: int) -> bool:
-    """Whether the process ended: its pidfd is readable (pidfd_open(2))."""
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(0))
 
 
 def is_in(pid: int, unit: str) -> bool:

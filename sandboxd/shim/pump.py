@@ -8,6 +8,7 @@ import os
 from functools import partial
 from typing import Any
 
+from sandboxd.osutil.space import space_of
 from sandboxd.shim.patience import patiently
 from sandboxd.shim.stamps import Stamps
 
@@ -67,8 +68,7 @@ class OutputStream:
         return True
 
     def _look_at_room(self) -> None:
-        found = os.fstatvfs(self._spool)
-        if self.size_bytes > found.f_bavail * found.f_frsize - self._floor:
+        if self.size_bytes > space_of(self._spool).free_bytes - self._floor:
             self.is_greedy = self.truncated = True
             self._cap = self.size_bytes
 

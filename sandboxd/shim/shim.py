@@ -33,6 +33,7 @@ from sandboxd.isolation import verify
 from sandboxd.osutil import linux
 from sandboxd.osutil.objects import write_json
 from sandboxd.osutil.processes import boot_id, own_pid, process_start_time, set_oom_score_adj
+from sandboxd.osutil.signals import wake_on_signals
 from sandboxd.protocol import records
 from sandboxd.shim.child import ChildFailed, SetupUse, start_child
 from sandboxd.shim.control import Control
@@ -47,7 +48,6 @@ from sandboxd.shim.tree import (
     children_io_bytes,
     has_ended,
     largest_child_bytes,
-    wake_on_signals,
 )
 
 _GO_SECONDS = 120.0

@@ -155,14 +155,3 @@ def children_io_bytes() -> tuple[int, int]:
     """Return the bytes that reaped children read from and wrote to disks (getrusage(2))."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_inblock * _BLOCK_BYTES, usage.ru_oublock * _BLOCK_BYTES
-
-
-def wake_on_signals(*numbers: int) -> int:
-    """Return a pipe that becomes readable when one of the signals arrives."""
-    read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    for number in numbers:
-        signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    return read_fd

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from contextlib import suppress
 
+from sandboxd.osutil.descriptors import closing_fd
+from sandboxd.osutil.pidfd import has_ended
+
 _HASTY_SECONDS = 0.3
-_END_MILLISECONDS = 2000
+_END_SECONDS = 2.0
 
 
 class Helper:
@@ -55,9 +57,6 @@ class Helper:
     def stop(self) -> None:
         """Send SIGTERM and wait at most two seconds for the end."""
         if self.pid:
-            pidfd = os.pidfd_open(self.pid)
-            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-            poller = select.poll()
-            poller.register(pidfd, select.POLLIN)
-            poller.poll(_END_MILLISECONDS)
-            os.close(pidfd)
+            with closing_fd(os.pidfd_open(self.pid)) as pidfd:
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+                has_ended(pidfd, within_seconds=_END_SECONDS)

@@ -18,14 +18,15 @@ import time
 from contextlib import suppress
 from typing import assert_never
 
-from sandboxd.osutil import linux, seqpacket
+from sandboxd.osutil import linux, namespaces, seqpacket
+from sandboxd.osutil.descriptors import close_all_but
 from sandboxd.osutil.objects import decode
 from sandboxd.osutil.processes import children
 from sandboxd.osutil.readiness import notify_ready
+from sandboxd.osutil.signals import wake_on_signals
 from sandboxd.protocol import records, spawning
 from sandboxd.protocol.codec import Malformed
 from sandboxd.shim import shim
-from sandboxd.shim.tree import wake_on_signals
 from sandboxd.spawner import builder
 from sandboxd.spawner.helper import Helper
 
@@ -55,7 +56,7 @@ class Spawner:
         wakeup = wake_on_signals(signal.SIGCHLD)
         self._poll.register(wakeup, select.POLLIN)
         linux.become_subreaper()
-        self._pid_namespace_fd = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._pid_namespace_fd = namespaces.open_namespace("pid")
         notify_ready()
         # A collection in a shim would copy the pages shared with the spawner.
         gc.collect()
@@ -137,7 +138,7 @@ class Spawner:
             pid = os.fork()
         finally:
             if pid_namespace and pid != 0:
-                linux.setns(self._pid_namespace_fd, linux.CLONE_NEWPID)
+                namespaces.enter(self._pid_namespace_fd, "pid")
         if pid == 0:
             self._become_shim(fds, pid_namespace=pid_namespace)
         self._shims.add(pid)
@@ -147,7 +148,7 @@ class Spawner:
         pid = os.fork()
         if pid == 0:
             try:
-                _keep_only(fds)
+                _become_child(fds)
                 builder.run(fds[0], fds[1])
             finally:
                 os._exit(1)
@@ -156,7 +157,7 @@ class Spawner:
 
     def _become_shim(self, fds: list[int], *, pid_namespace: bool) -> None:
         try:
-            _keep_only(fds)
+            _become_child(fds)
             spec = decode(os.pread(fds[0], records.MAX_SPEC_BYTES, 0))
             os.close(fds[0])
             listener = socket.socket(fileno=fds[1])
@@ -191,13 +192,9 @@ def _check_count(fds: list[int], *allowed: int) -> None:
         raise Malformed(f"{len(fds)} descriptors came with the request")
 
 
-def _keep_only(fds: list[int]) -> None:
-    """Close all descriptors but 0, 1, 2 and `fds`."""
-    low = 3
-    for fd in sorted(fds):
-        os.closerange(low, fd)
-        low = fd + 1
-    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+def _become_child(fds: list[int]) -> None:
+    """Let go of all that is the spawner's, but `fds`."""
+    close_all_but(fds)
     signal.set_wakeup_fd(-1)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.labels import parse_numbers, read_label
 from sandboxd.osutil.pidfd import open_pidfd
 from sandboxd.osutil.processes import GONE, stat_fields
@@ -182,13 +183,10 @@ class Process:
     def signal(self, number: int) -> None:
         """Signal the process, never a process that reused the pid."""
         with suppress(ProcessLookupError, FileNotFoundError, PermissionError):
-            pidfd = open_pidfd(self.pid)
-            try:
+            with closing_fd(open_pidfd(self.pid)) as pidfd:
                 # Not by a look: usage since the last look is left for the next look to count.
                 if self.start_time in (0, int(self._state_words()[19])):
                     signal.pidfd_send_signal(pidfd, number)
-            finally:
-                os.close(pidfd)
 
     def stands_still(self) -> bool:
         """Whether the process runs no more user code before it takes a SIGSTOP.

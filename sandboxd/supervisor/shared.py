@@ -12,8 +12,10 @@ import os
 from collections.abc import Generator
 from contextlib import suppress
 
-from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.libc import libc
+from sandboxd.osutil.namespaces import enter, namespace_number, open_namespace
+from sandboxd.osutil.space import space_of
 
 _BLOCK_BYTES = 512
 # uptime, loads, six sizes of memory, procs with its padding, two sizes of high memory.
@@ -75,16 +77,15 @@ class SharedFiles:
             else:
                 self._mount_fd = fd
         self.device = 0 if self._mount_fd < 0 else os.fstat(self._mount_fd).st_dev
-        self.namespace = os.stat(f"/proc/{pid}/ns/ipc").st_ino
-        self._own_segments = self.namespace != os.stat("/proc/self/ns/ipc").st_ino
+        self.namespace = namespace_number("ipc", pid)
+        self._own_segments = self.namespace != namespace_number("ipc")
         self._segments_fd = _open_segments(pid if self._own_segments else None)
 
     def mounted_bytes(self) -> int:
         """Return the bytes used in the execution's own /dev/shm: one call, at every look."""
         if self._mount_fd < 0:
             return 0
-        sizes = os.fstatvfs(self._mount_fd)
-        return (sizes.f_blocks - sizes.f_bfree) * sizes.f_frsize
+        return space_of(self._mount_fd).used_bytes
 
     def other_bytes(self) -> Generator[None, None, int]:
         """Sum the bytes of System V segments, and of /dev/shm if the host's, in steps (work.py)."""
@@ -127,15 +128,12 @@ def _open_segments(pid: int | None) -> int:
     path = "/proc/sysvipc/shm"
     if pid is None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    home = os.open("/proc/self/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
-    there = os.open(f"/proc/{pid}/ns/ipc", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        linux.setns(there, linux.CLONE_NEWIPC)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        linux.setns(home, linux.CLONE_NEWIPC)
-        os.close(there)
-        os.close(home)
+    with closing_fd(open_namespace("ipc")) as home, closing_fd(open_namespace("ipc", pid)) as there:
+        try:
+            enter(there, "ipc")
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            enter(home, "ipc")
 
 
 def _owned_bytes(directory: str, uid: int) -> Generator[None, None, int]:

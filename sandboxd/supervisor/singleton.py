@@ -10,6 +10,7 @@ import struct
 import time
 from contextlib import suppress
 
+from sandboxd.osutil.locks import open_lock
 from sandboxd.osutil.objects import encode
 from sandboxd.osutil.seqpacket import connect
 
@@ -20,7 +21,7 @@ _FLOCK = "hhqqi4x"
 
 def become_the_one(lock_path: str, socket_path: str) -> int:
     """Take the lock, by force after two seconds; return the descriptor, to be kept open."""
-    fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_lock(lock_path)
     if _try(fd):
         return fd
     with suppress(OSError), connect(socket_path, timeout_seconds=_END_SECONDS) as asking:

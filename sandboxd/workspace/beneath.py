@@ -24,6 +24,7 @@ from sandboxd.errors import (
     SandboxdError,
 )
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import closing_fd, path_of
 
 _RESOLVE = linux.RESOLVE_BENEATH | linux.RESOLVE_NO_MAGICLINKS | linux.RESOLVE_NO_XDEV
 # A rename anywhere on the host while `..` is resolved makes openat2(2) fail with EAGAIN.
@@ -37,30 +38,15 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 @contextmanager
 def opened_home(path: str) -> Iterator[int]:
     """Open the home; closed at the end. Root alone owns the parents, so the path can be trusted."""
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | _DIRECTORY)
-    try:
+    with closing_fd(os.open(path, os.O_PATH | os.O_NOFOLLOW | _DIRECTORY)) as fd:
         yield fd
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def closing_fd(fd: int) -> Iterator[int]:
-    """Close a descriptor at the end."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 @contextmanager
 def opened(home: int, path: bytes, flags: int, *, follow: bool = True) -> Iterator[int]:
     """Open as `open_beneath` does; closed at the end."""
-    fd = open_beneath(home, path, flags, follow=follow)
-    try:
+    with closing_fd(open_beneath(home, path, flags, follow=follow)) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def open_beneath(home: int, path: bytes, flags: int, *, follow: bool = True) -> int:
@@ -84,7 +70,7 @@ def open_regular(home: int, path: bytes, uid: int, *, follow: bool = True) -> in
     """
     with opened(home, path, os.O_PATH, follow=follow) as name:
         check_own_regular(os.fstat(name), path, uid)
-        return os.open(f"/proc/self/fd/{name}", _READ)
+        return os.open(path_of(name), _READ)
 
 
 def open_directory(home: int, path: bytes, *, follow: bool = True) -> int:
@@ -154,7 +140,7 @@ def make_directory(parent: int, name: bytes, mode: int) -> None:
     os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
     # A program may have replaced the directory already: the replacement keeps the program's mode.
     with suppress(OSError), opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
-        os.chmod(f"/proc/self/fd/{fd}", mode)
+        os.chmod(path_of(fd), mode)
 
 
 def check_regular(found: os.stat_result, path: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from sandboxd.core.turns import Turn, Turns
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, HostDiskFull
 from sandboxd.osutil.privileges import Privileges
+from sandboxd.osutil.space import space_of
 from sandboxd.workspace import scan
 from sandboxd.workspace.quota import UserQuota
 from sandboxd.workspace.workers import finished
@@ -123,22 +123,20 @@ class Disk:
 
     def room(self) -> Room:
         """Return the free bytes, and how many of the free bytes new sandboxes need."""
-        found = os.statvfs(self._directory)
-        free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        floor = self._floor_bytes
+        space, floor = space_of(self._directory), self._floor_bytes
         if floor is None:
-            floor = min(_DEFAULT_FLOOR_BYTES, int(whole * _DEFAULT_FLOOR_SHARE))
-        return Room(free, floor)
+            floor = min(_DEFAULT_FLOOR_BYTES, int(space.total_bytes * _DEFAULT_FLOOR_SHARE))
+        return Room(space.free_bytes, floor)
 
     def check_floor(self) -> None:
         """Raise HostDiskFull where too little room is left for a new sandbox."""
-        found = os.statvfs(self._directory)
-        if found.f_files and found.f_favail < found.f_files * _INODE_FLOOR_SHARE:
+        space = space_of(self._directory)
+        if space.inodes and space.free_inodes < space.inodes * _INODE_FLOOR_SHARE:
             raise HostDiskFull(
-                f"cannot create a sandbox: {found.f_favail} of the disk's {found.f_files} inodes "
+                f"cannot create a sandbox: {space.free_inodes} of the disk's {space.inodes} inodes "
                 f"are free, and {_INODE_FLOOR_SHARE:.0%} are kept free",
                 hint="delete files on the state directory's file system, or release sandboxes",
-                details={"free_inodes": found.f_favail, "inodes": found.f_files,
+                details={"free_inodes": space.free_inodes, "inodes": space.inodes,
                          "path": self._directory},
             )  # fmt: skip
         room = self.room()
@@ -214,12 +212,9 @@ class Disk:
         return await asyncio.to_thread(self._growth_bytes)
 
     def _growth_bytes(self) -> int:
-        found = os.statvfs(self._directory)
+        space = space_of(self._directory)
         # A file without blocks has an inode at least.
-        used = (
-            (found.f_blocks - found.f_bfree) * found.f_frsize,
-            (found.f_files - found.f_ffree) * scan.BYTES_OF_AN_INODE,
-        )
+        used = space.used_bytes, space.used_inodes * scan.BYTES_OF_AN_INODE
         if self._last_used is not None:
             pairs = zip(used, self._last_used, strict=True)
             self._growth += sum(max(0, now - before) for now, before in pairs)

@@ -14,6 +14,7 @@ from contextlib import ExitStack, asynccontextmanager
 
 from sandboxd.core.entries import Entry, Listing
 from sandboxd.core.names import new_id
+from sandboxd.osutil.descriptors import path_of
 from sandboxd.workspace import beneath, listing
 from sandboxd.workspace.beneath import WITH_PARENTS, named, opened, opened_home, opened_parent
 from sandboxd.workspace.home_context import HomeContext, Spot
@@ -129,7 +130,7 @@ class HomeFiles:
                 # Renaming a directory writes its `..` entry, for which the directory's own mode
                 # counts.
                 with opened(parent, name, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
-                    os.chmod(f"/proc/self/fd/{fd}", stat.S_IRWXU)
+                    os.chmod(path_of(fd), stat.S_IRWXU)
             moved = os.path.join(self._context.staging, new_id())
             os.rename(name, moved, src_dir_fd=parent)
             # A program may have swapped the directory since the stat.

@@ -6,14 +6,14 @@ Each directory belongs to one daemon at a time; the state directory names its in
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from sandboxd.core.names import is_id, new_id
 from sandboxd.errors import ConfigError
 from sandboxd.osutil.files import write_whole
+from sandboxd.osutil.locks import locked, open_lock
 from sandboxd.workspace.removal import remove_tree
 
 _RUNTIME_LOCK = "daemon.lock"
@@ -33,18 +33,15 @@ def lock(state_directory: str, runtime_directory: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(directory: str, name: str, purpose: str, option: str) -> Iterator[None]:
-    fd = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(open_lock(os.path.join(directory, name)), waits=False))
         except BlockingIOError as exc:
             raise ConfigError(
                 f"cannot use {directory} for {purpose}: another sandboxd uses it",
                 hint=f"stop it, or name another {option}",
             ) from exc
         yield
-    finally:
-        os.close(fd)
 
 
 def instance_id(state_directory: str) -> str:

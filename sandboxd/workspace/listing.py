@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from sandboxd.core.entries import MAX_DEPTH, MAX_LISTED_BYTES, Entry, EntryKind, Listing, join
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.workspace import beneath
-from sandboxd.workspace.beneath import closing_fd, named, opened_home
+from sandboxd.workspace.beneath import named, opened_home
 from sandboxd.workspace.home_context import Spot
 
 # Errors for a name that a changing tree had at the readdir(3) and no longer has.

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sandboxd.core.model import EnforcedBy, Enforcement, Sandbox
 from sandboxd.errors import ConfigError, LimitBelowUsage, SandboxdError
+from sandboxd.osutil.space import space_of
 
 _IMAGE = "disk.img"
 # A file of root's at the image's top that takes the blocks beyond the sandbox's limit
@@ -124,9 +125,8 @@ class OwnDisks:
     def used_bytes(self, sandbox_id: str) -> int:
         """Return the bytes that the sandbox's files take in the image. Raises OSError."""
         top = self.directory(sandbox_id)
-        found = os.statvfs(top)
         ballast = os.stat(os.path.join(top, _BALLAST), follow_symlinks=False)
-        return (found.f_blocks - found.f_bfree) * found.f_frsize - ballast.st_size
+        return space_of(top).used_bytes - ballast.st_size
 
     def _image(self, sandbox_id: str) -> str:
         return os.path.join(self._root, sandbox_id, _IMAGE)

@@ -17,8 +17,9 @@ from collections.abc import Generator
 from sandboxd.core.entries import MAX_DEPTH, MAX_PATH_BYTES, EntryKind, join, shown
 from sandboxd.engine.ports.files import MAX_READER_BYTES
 from sandboxd.errors import FileConflict, SandboxdError
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.workspace import beneath
-from sandboxd.workspace.beneath import closing_fd, named, opened_home
+from sandboxd.workspace.beneath import named, opened_home
 from sandboxd.workspace.home_context import HomeContext, Spot
 from sandboxd.workspace.listing import VANISHED
 from sandboxd.workspace.transfer import PERMISSIONS

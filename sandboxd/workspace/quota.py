@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import sys
 
+from sandboxd.osutil.descriptors import closing_fd, open_directory
 from sandboxd.osutil.libc import checked, libc
 
 # Linux 5.14; the same on every architecture.
@@ -90,8 +90,7 @@ class UserQuota:
 
     def _call(self, command: int, uid: int, data: ctypes.Structure | ctypes.Array[ctypes.c_uint8],
               ) -> None:  # fmt: skip
-        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closing_fd(open_directory(self._directory)) as fd:
             result = libc.syscall(
                 ctypes.c_long(_QUOTACTL_FD),
                 ctypes.c_long(fd),
@@ -100,5 +99,3 @@ class UserQuota:
                 ctypes.byref(data),
             )
             checked(result, path=self._directory)
-        finally:
-            os.close(fd)

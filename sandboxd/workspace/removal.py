@@ -16,11 +16,11 @@ import stat
 from contextlib import suppress
 from typing import Protocol
 
+from sandboxd.osutil.descriptors import closing_fd, open_directory
 from sandboxd.workspace import subvolumes
 
 # Directories of one level kept in memory at a time.
 _BATCH = 10_000
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Stop(Protocol):
@@ -63,14 +63,12 @@ def remove_tree(path: str, stop: Stop | None = None, *, most: int | None = None)
     cannot be removed, for example on a read-only file system.
     """
     with suppress(FileNotFoundError):
-        top = os.open(path, _DIRECTORY)
-        try:
-            _seal(top)
-            _empty(top, _Pace(stop, most))
-        except _Enough:
-            return False
-        finally:
-            os.close(top)
+        with closing_fd(open_directory(path, follow=False)) as top:
+            try:
+                _seal(top)
+                _empty(top, _Pace(stop, most))
+            except _Enough:
+                return False
         os.rmdir(path)
     return True
 
@@ -88,12 +86,9 @@ def _seal(directory: int) -> None:
 
 def _make_writable(directory: int, name: str, refusal: OSError) -> None:
     """Make a read-only snapshot writable; raise `refusal` where `name` is no read-only snapshot."""
-    top = os.open(name, _DIRECTORY, dir_fd=directory)
-    try:
+    with closing_fd(open_directory(name, above=directory, follow=False)) as top:
         if not subvolumes.make_writable(top):
             raise refusal
-    finally:
-        os.close(top)
 
 
 def _take(directory: int) -> None:
@@ -202,8 +197,8 @@ def _move_up(directory: int, name: str, top: int, pace: _Pace) -> None:
 
 def _open_directory(top: int, name: str) -> int:
     try:
-        return os.open(name, _DIRECTORY, dir_fd=top)
+        return open_directory(name, above=top, follow=False)
     except PermissionError:
         # Without root, a directory's mode shuts out the owner as well.
         os.chmod(name, stat.S_IRWXU, dir_fd=top)
-        return os.open(name, _DIRECTORY, dir_fd=top)
+        return open_directory(name, above=top, follow=False)

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandboxd.core.entries import join
+from sandboxd.osutil.descriptors import closing_fd, open_directory
 from sandboxd.osutil.processes import owners
 from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.workspace import beneath
-from sandboxd.workspace.beneath import closing_fd
 from sandboxd.workspace.listing import VANISHED
 
 _BLOCK = 512
@@ -93,7 +93,7 @@ def count(roots: Iterable[str], uid: int | None, most_names: int) -> Generator[N
 def _add_all(count: _Count, roots: Iterable[str], uid: int | None) -> Generator[None, None, None]:
     device = 0
     for root in roots:
-        with closing_fd(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)) as top:
+        with closing_fd(open_directory(root, follow=False)) as top:
             found = os.fstat(top)
             device = found.st_dev
             count.add(found)

@@ -19,6 +19,7 @@ from sandboxd.core.entries import clean_path, join, shown
 from sandboxd.core.names import new_id
 from sandboxd.engine.ports.files import MAX_WRITER_BYTES
 from sandboxd.errors import InvalidRequest, SandboxdError
+from sandboxd.osutil.descriptors import closing_fd, path_of
 from sandboxd.osutil.files import write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
@@ -155,8 +156,8 @@ class Unpacker:
         # A program may have replaced or removed the directory since; a replacement keeps the
         # program's mode.
         with suppress(OSError), opened(home, path, os.O_PATH | os.O_DIRECTORY, follow=False) as fd:
-            os.utime(f"/proc/self/fd/{fd}", (seconds, seconds))
-            os.chmod(f"/proc/self/fd/{fd}", mode)
+            os.utime(path_of(fd), (seconds, seconds))
+            os.chmod(path_of(fd), mode)
 
     def _put(self, home: int, path: bytes) -> None:
         with opened_parent(home, path) as (parent, name):
@@ -169,13 +170,10 @@ class Unpacker:
     def _link(self, home: int, path: bytes) -> None:
         with opened(home, path, os.O_PATH) as name:
             beneath.check_own_regular(os.fstat(name), path, self._context.uid)
-            staging = os.open(self._context.staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
+            with closing_fd(os.open(self._context.staging, os.O_PATH | os.O_DIRECTORY)) as staging:
                 # dst_dir_fd makes os.link call linkat(2), which can follow the link in /proc.
                 target = os.path.basename(self._temporary)
-                os.link(f"/proc/self/fd/{name}", target, dst_dir_fd=staging, follow_symlinks=True)
-            finally:
-                os.close(staging)
+                os.link(path_of(name), target, dst_dir_fd=staging, follow_symlinks=True)
 
     def _target(self, name: str, what: str) -> bytes:
         path = name.encode("utf-8", "surrogateescape")

@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "records": ("errors", "core", "engine.ports", "osutil"),
     "workspace": ("errors", "core", "engine.ports", "osutil", "protocol", "workspace.removal"),
     # What the builder does as well.
-    "workspace.removal": ("workspace.subvolumes",),
+    "workspace.removal": ("osutil", "workspace.subvolumes"),
     "workspace.subvolumes": (),
     # Processes beside the daemon, and the daemon's side of them. The shim holds, limits and judges
     # its command by itself.
