@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,12 +22,16 @@ def run(*command: str) -> str:
 
 
 @contextmanager
-def mounted(kind: str, path: Path) -> Iterator[None]:
+def mounted(kind: str, path: Path, size: str = SIZE) -> Iterator[None]:
     """A new file system at `path`: tmpfs; overlay on the path's own; btrfs or ext4 on a loop image,
-    ext4 on a device-mapper volume (dm) on one, or with user quota switched on (ext4-quota)."""
+    ext4 on a device-mapper volume (dm) on one, or with user quota switched on (ext4-quota).
+
+    size: with a suffix as of mount(8). The file system's top has the mode that `path` had.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
     with ExitStack() as undo:
         if kind == "tmpfs":
-            run("mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0711", "tmpfs", str(path))
+            run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path))
         elif kind == "overlay":
             layers = path.with_name(f"{path.name}.layers")
             undo.callback(shutil.rmtree, layers)
@@ -35,38 +40,36 @@ def mounted(kind: str, path: Path) -> Iterator[None]:
             options = ",".join(f"{name}dir={layers / name}" for name in ("lower", "upper", "work"))
             run("mount", "-t", "overlay", "-o", options, "overlay", str(path))
         elif kind == "dm":
-            device = undo.enter_context(mapped(path))
+            device = undo.enter_context(mapped(path, size))
             run("mke2fs", "-q", "-t", "ext4", device)
             run("mount", "-t", "ext4", device, str(path))
-            path.chmod(0o711)
         elif kind == "btrfs":
             image = path.with_name(f"{path.name}.img")
             undo.callback(image.unlink, missing_ok=True)
-            run("truncate", "-s", SIZE, str(image))
+            run("truncate", "-s", size, str(image))
             run("mkfs.btrfs", "-q", str(image))
             run("mount", "-t", "btrfs", "-o", "loop", str(image), str(path))
-            path.chmod(0o711)
         else:
             image = path.with_name(f"{path.name}.img")
             undo.callback(image.unlink, missing_ok=True)
             features = ["-O", "quota", "-E", "quotatype=usrquota"] if kind == "ext4-quota" else []
-            run("mke2fs", "-q", "-t", "ext4", *features, str(image), SIZE)
+            run("mke2fs", "-q", "-t", "ext4", *features, str(image), size)
             options = "loop,usrquota" if kind == "ext4-quota" else "loop"
             run("mount", "-t", "ext4", "-o", options, str(image), str(path))
-            path.chmod(0o711)
         # Lazily: a process that does not die must not keep the test's own clearing up.
         undo.callback(run, "umount", "--lazy", str(path))
+        path.chmod(mode)
         yield
 
 
 @contextmanager
-def mapped(path: Path) -> Iterator[str]:
+def mapped(path: Path, size: str) -> Iterator[str]:
     """A linear device-mapper volume on a loop image beside `path`."""
     image = path.with_name(f"{path.name}.img")
     name = f"test-{path.name}"
     with ExitStack() as undo:
         undo.callback(image.unlink)
-        run("truncate", "-s", SIZE, str(image))
+        run("truncate", "-s", size, str(image))
         loop = run("losetup", "--find", "--show", str(image)).strip()
         undo.callback(run, "losetup", "--detach", loop)
         sectors = image.stat().st_size // 512
@@ -77,11 +80,17 @@ def mapped(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def daemon_on(kind: str, **settings: str) -> Iterator[Daemon]:
-    """A daemon whose state directory is a new file system."""
-    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="96M", **settings)
+def daemon_on(
+    kind: str,
+    *,
+    size: str = SIZE,
+    below: str = "state",
+    **settings: str,
+) -> Iterator[Daemon]:
+    """A daemon whose state directory, or the one that `below` names, is a new file system."""
+    made = Daemon(**{"SANDBOX_MEMORY_LIMIT_BYTES": "96M", **settings})
     try:
-        with mounted(kind, made.state):
+        with mounted(kind, getattr(made, below), size):
             try:
                 made.start()
                 yield made

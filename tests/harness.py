@@ -102,8 +102,7 @@ class Daemon:
         self.runtime.chmod(0o755)
         self.socket = str(self.runtime / "s.sock")
         self.environment = environment
-        # Every uid of the host may connect; each start makes the socket anew.
-        self.is_open_to_all = False
+        self._is_open_to_all = False
         self.process: subprocess.Popen[bytes] | None = None
         self.log = self.state.parent / f"{self.state.name}.log"
 
@@ -129,8 +128,23 @@ class Daemon:
                     env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 )  # fmt: skip
             self._await_ready(notify)
-        if self.is_open_to_all:
-            os.chmod(self.socket, 0o666)  # noqa: S103
+        # Each start makes the socket anew.
+        if self._is_open_to_all:
+            self.open_to_all()
+
+    def open_to_all(self) -> None:
+        """Let every uid of the host connect, over restarts as well."""
+        self._is_open_to_all = True
+        os.chmod(self.socket, 0o666)  # noqa: S103
+
+    @contextmanager
+    def running(self, *, prefix: Sequence[str] = ()) -> Iterator[Daemon]:
+        """Start; close at the end."""
+        try:
+            self.start(prefix=prefix)
+            yield self
+        finally:
+            self.close()
 
     def _await_ready(self, notify: socket.socket) -> None:
         assert self.process is not None
@@ -235,9 +249,5 @@ class Daemon:
 @contextmanager
 def running_daemon(program: str = "sandboxd", **environment: str) -> Iterator[Daemon]:
     """A started daemon, closed at the end."""
-    daemon = Daemon(program, **environment)
-    try:
-        daemon.start()
+    with Daemon(program, **environment).running() as daemon:
         yield daemon
-    finally:
-        daemon.close()

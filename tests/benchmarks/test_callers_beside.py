@@ -4,7 +4,6 @@ they take alone, and the daemon's memory."""
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,8 @@ import pytest
 from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
 from tests.contract.probes import path_of
 from tests.file_systems import daemon_on
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
 MIB = 1 << 20
@@ -30,13 +30,7 @@ ATTACKS_ON_FILES = ("deep_paths", "deep_archives", "removals")
 WRITES, RELEASES = 200, 40
 # Below that one turn of a busy host's scheduler is all that is measured.
 LEAST_SECONDS = {"read": 0.010, "run": 0.050, "write": 0.010, "release": 0.050}
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
-        os.chmod(running.socket, 0o666)  # noqa: S103
-        yield running
+daemon = daemon_fixture(is_open_to_all=True, SANDBOX_MEMORY_LIMIT_BYTES="64M")
 
 
 def p99(took: list[float]) -> float:
@@ -89,7 +83,7 @@ def test_a_hostile_caller_hardly_slows_down_another(daemon: Daemon, name: str) -
 def test_output_that_fills_the_disk_takes_nothing_from_others() -> None:
     # The rest of a small disk, which is written to as fast as can be.
     with daemon_on("tmpfs", SANDBOX_DISK_FLOOR_BYTES="64M") as small:
-        os.chmod(small.socket, 0o666)  # noqa: S103
+        small.open_to_all()
         check_beside(small, "output")
 
 

@@ -11,12 +11,12 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 
 ROUNDS = 20
 BARE = ["-c", "pass"]
@@ -24,12 +24,7 @@ BARE = ["-c", "pass"]
 LEAST = ["-c", "import argparse, json, socket"]
 START = "import sys; from sandboxd.ctl.main import main; sys.exit(main(sys.argv[1:]))"
 BOUND = 4.5
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 @pytest.mark.timeout(300)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
 pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(300)]
 
@@ -24,12 +25,7 @@ SANDBOXES = 50
 # What standard may cost, in terms of basic on the host's network.
 EXECUTION_BOUND = 2.5
 SANDBOX_BOUND = 8.0
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_MEMORY_LIMIT_BYTES="64M")
 
 
 def milliseconds(work: Callable[[], object]) -> float:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.contract.probes import eventually, processes_of, python, start, uid_inside
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import cpu_seconds, supervised, supervisor_pid
 
@@ -38,12 +38,7 @@ CASES = [
     # Sleepers.
     (4, 1000, 1000.0, 0.20),
 ]
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with supervised(SANDBOX_PIDS_LIMIT="1024") as running:
-        yield running
+daemon = daemon_fixture(supervised, SANDBOX_PIDS_LIMIT="1024")
 
 
 @pytest.mark.parametrize(("sandboxes", "each", "pause", "bound"), CASES)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.conftest import unmet
 from tests.contract.probes import eventually, output, path_of, printed, python, start, uid_inside
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import SPIN, host_seconds, states, supervised
 
@@ -35,12 +35,7 @@ while time.monotonic() < end:
         os._exit(0)
     time.sleep(0.05)
 """
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with supervised() as running:
-        yield running
+daemon = daemon_fixture(supervised)
 
 
 def cores(ran: Any) -> float:

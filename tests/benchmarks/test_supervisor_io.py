@@ -3,21 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import home, supervised
 
 MIB = 1 << 20
 RATE = 20 * MIB
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with supervised() as running:
-        yield running
+daemon = daemon_fixture(supervised)
 
 
 def test_writes_are_slowed_down(daemon: Daemon) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.contract.probes import (
     start,
     uid_inside,
 )
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import supervised
 
@@ -62,12 +62,7 @@ for _ in range(8):
 held = []
 while 1: held.append(bytearray(b"x" * (1 << 20)))
 """
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with supervised() as running:
-        yield running
+daemon = daemon_fixture(supervised)
 
 
 def answer_seconds(daemon: Daemon, sandbox: str, count: int = 9) -> float:

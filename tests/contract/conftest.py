@@ -5,7 +5,6 @@ over the fakes of the engine's ports."""
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,9 +53,7 @@ def daemon(backend: str, scheme: str, nothing_left_behind: None) -> Iterator[Dae
     }
     program = "tests.contract.faked" if backend == FAKES else "sandboxd"
     with running_daemon(program, **settings) as running:
-        # For the tests of other uids' callers.
-        running.is_open_to_all = True
-        os.chmod(running.socket, 0o666)  # noqa: S103
+        running.open_to_all()
         yield running
 
 

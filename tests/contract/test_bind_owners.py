@@ -70,8 +70,7 @@ def place() -> Iterator[Place]:
 def daemon(scheme: str, place: Place) -> Iterator[Daemon]:
     settings = {"SANDBOX_CGROUP_MODE": MODES[scheme], "SANDBOX_BIND_PATHS": place.allowed}
     with running_daemon(**settings) as running:
-        running.is_open_to_all = True
-        os.chmod(running.socket, 0o666)  # noqa: S103
+        running.open_to_all()
         yield running
 
 

@@ -9,20 +9,13 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
+from tests.fixtures import daemon_fixture
 from tests.harness import Answer, Daemon, running_daemon
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 def connect(daemon: Daemon) -> socket.socket:

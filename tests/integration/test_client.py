@@ -29,16 +29,12 @@ from sandboxd.errors import (
     SandboxNotFound,
     SandboxReleased,
 )
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon, running_daemon
 
 pytestmark = pytest.mark.timeout(180)
 TICKER = "import time\nfor i in range(3): print(i, flush=True); time.sleep(0.2)"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ import pytest
 
 from sandboxd.client.calls import DEFAULT_SOCKET
 from tests.conftest import unmet
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 
 pytestmark = pytest.mark.timeout(180)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "SANDBOX_CGROUP_MODE": "off"}
@@ -29,6 +30,7 @@ END_SECONDS = 90.0
 # Others may run the same tests on this host at the same time.
 PREFIX = f"sandboxd-run-{os.getpid()}-"
 SLEEP_SECONDS = str(100_000 + os.getpid())
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 def command(*argv: str) -> list[str]:
@@ -48,12 +50,6 @@ def ctl(*argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         command(*argv), env=environment, capture_output=True, timeout=END_SECONDS, **options
     )
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
 
 
 @pytest.fixture

@@ -13,15 +13,11 @@ import pytest
 
 from sandboxd.client import AsyncSandbox, Sandbox
 from sandboxd.errors import AccessDenied, FileConflict, FileMissing, SandboxNotFound
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 @pytest.fixture(scope="module")

@@ -10,24 +10,19 @@ import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract.caller import FIRST_UID, caller
 from tests.contract.probes import eventually, printed, start
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 from tests.integration.terminal import END_SECONDS, Terminal
 
 pytestmark = pytest.mark.timeout(180)
 SHELL = ["env", "PS1=$ ", "sh"]
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 @pytest.fixture
@@ -120,7 +115,7 @@ def test_kill_of_a_sandbox_is_of_all_in_it(daemon: Daemon, box: Any) -> None:
 
 @pytest.mark.usefixtures("requires_root")
 def test_rm_of_many_leaves_other_owners_ones(daemon: Daemon) -> None:
-    Path(daemon.socket).chmod(0o666)
+    daemon.open_to_all()
     with caller(daemon, FIRST_UID) as somebody:
         theirs = somebody.ok("POST", "/v1/sandboxes", {"name": "theirs", "metadata": {"a": "1"}})
         for number in range(3):

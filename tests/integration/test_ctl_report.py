@@ -7,21 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 
 pytestmark = pytest.mark.timeout(180)
 EVIL = "echo '<script>alert(1)</script>'; exit 3"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    settings = {"SANDBOX_CGROUP_MODE": "off", "SANDBOX_MEMORY_LIMIT_BYTES": "64M"}
-    with running_daemon(**settings) as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off", SANDBOX_MEMORY_LIMIT_BYTES="64M")
 
 
 def report(daemon: Daemon, *argv: str) -> subprocess.CompletedProcess[str]:

@@ -13,17 +13,13 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxd.client import Sandbox
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 from tests.integration.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(180)
 BUSY = "x = bytearray(50 << 20)\nwhile True: pass"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 @pytest.fixture(scope="module")

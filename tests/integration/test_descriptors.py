@@ -19,12 +19,10 @@ DESCRIPTORS = 48
 def daemon() -> Iterator[Daemon]:
     if shutil.which("prlimit") is None:
         unmet("prlimit (util-linux)")
+    prefix = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}", "--"]
     made = Daemon(SANDBOX_CGROUP_MODE="off", SANDBOX_MEMORY_LIMIT_BYTES="64M")
-    try:
-        made.start(prefix=["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}", "--"])
-        yield made
-    finally:
-        made.close()
+    with made.running(prefix=prefix) as running:
+        yield running
 
 
 def test_no_descriptors_left_is_a_matter_of_capacity(daemon: Daemon) -> None:

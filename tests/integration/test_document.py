@@ -8,7 +8,7 @@ import contextlib
 import http.client
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.document import answer_problems
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
 FULL_COUNT = 10_000
 # Of a stream that does not end by itself.
@@ -212,15 +213,12 @@ def ask(
         return response.status, told, data
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(
-        SANDBOX_MEMORY_LIMIT_BYTES="64M",
-        SANDBOX_TIMEOUT_SECONDS="2",
-        SANDBOX_MAX_TIMEOUT_SECONDS="3",
-        SANDBOX_RETENTION_EXECUTIONS="50",
-    ) as running:
-        yield running
+daemon = daemon_fixture(
+    SANDBOX_MEMORY_LIMIT_BYTES="64M",
+    SANDBOX_TIMEOUT_SECONDS="2",
+    SANDBOX_MAX_TIMEOUT_SECONDS="3",
+    SANDBOX_RETENTION_EXECUTIONS="50",
+)
 
 
 @pytest.mark.timeout(7200)

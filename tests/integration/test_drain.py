@@ -6,22 +6,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.contract.caller import FIRST_UID, caller
 from tests.contract.probes import executions, path_of, printed, refused, start
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import ROOT, Daemon
 
 WAIT = "echo up; until [ -e go ]; do sleep 0.05; done; exit 4"
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off", SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
-        yield running
+daemon = daemon_fixture(
+    scope="function", SANDBOX_CGROUP_MODE="off", SANDBOX_MEMORY_LIMIT_BYTES="64M"
+)
 
 
 def ctl(daemon: Daemon, *words: str) -> subprocess.Popen[str]:
@@ -90,7 +87,7 @@ def test_waiting_for_a_drained_host_has_an_end(daemon: Daemon) -> None:
 
 @pytest.mark.usefixtures("requires_root")
 def test_only_admins_may_drain(daemon: Daemon) -> None:
-    Path(daemon.socket).chmod(0o666)
+    daemon.open_to_all()
     with caller(daemon, FIRST_UID) as somebody:
         for verb in ("drain", "undrain"):
             refused(somebody.request("POST", f"/v1/host/{verb}"), 403, "ACCESS_DENIED")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.contract.probes import executions, path_of, printed, refused, start
+from tests.file_systems import daemon_on
 from tests.harness import Daemon
-from tests.integration.process import run_daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
 
@@ -21,20 +20,9 @@ pytestmark = pytest.mark.usefixtures("requires_root")
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     """A daemon whose state is on a tmpfs of 4 MiB."""
-    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M")
-    state = str(made.state)
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0711", "tmpfs", state]
-    subprocess.run(command, check=True, timeout=30)
-    try:
-        made.start()
-        yield made
-    finally:
-        (made.state / "filler").unlink(missing_ok=True)
-        if made.process is not None and made.process.poll() is None:
-            made.stop()
-        run_daemon(made, "--stop-all")
-        subprocess.run(["umount", "--lazy", state], check=True, timeout=30)
-        made.close()
+    with daemon_on("tmpfs", size="4m", SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
+        yield running
+        (running.state / "filler").unlink(missing_ok=True)
 
 
 def fill(daemon: Daemon) -> Path:

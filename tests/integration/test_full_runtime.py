@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,29 +13,22 @@ from typing import Any
 import pytest
 
 from tests.contract.probes import executions, path_of, printed, python, refused, start
+from tests.file_systems import daemon_on
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    """A daemon whose runtime directory is a tmpfs of 1 MiB."""
-    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_CGROUP_MODE="off",
-                  SANDBOX_MAX_EXECUTIONS="64")  # fmt: skip
-    runtime = str(made.runtime)
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", runtime]
-    subprocess.run(command, check=True, timeout=30)
-    try:
-        made.start()
-        yield made
-    finally:
-        (made.runtime / "filler").unlink(missing_ok=True)
-        try:
-            made.end()
-        finally:
-            subprocess.run(["umount", "--lazy", runtime], check=True, timeout=30)
-            made.remove()
+# A tmpfs of 1 MiB.
+daemon = daemon_fixture(
+    daemon_on,
+    scope="function",
+    kind="tmpfs",
+    below="runtime",
+    size="1m",
+    SANDBOX_MEMORY_LIMIT_BYTES="64M",
+    SANDBOX_CGROUP_MODE="off",
+    SANDBOX_MAX_EXECUTIONS="64",
+)
 
 
 @contextmanager

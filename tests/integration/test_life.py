@@ -7,12 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.contract.probes import eventually, executions, find, printed, start
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.process import (
     COMMAND,
@@ -34,12 +35,7 @@ os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
 os.execv(sys.argv[2], sys.argv[2:])
 """
 MEMORY = {"SANDBOX_MEMORY_LIMIT_BYTES": "64M"}
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with unstarted(**MEMORY) as made:
-        yield made
+daemon = daemon_fixture(partial(unstarted, **MEMORY), scope="function")
 
 
 def helpers(daemon: Daemon) -> list[int]:

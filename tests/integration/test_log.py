@@ -3,18 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
-import pytest
-
-from tests.harness import Daemon, running_daemon
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    """A daemon that logs arguments, on plain text."""
-    with running_daemon(SANDBOX_CGROUP_MODE="off", SANDBOX_LOG_ARGUMENTS="true") as running:
-        yield running
+daemon = daemon_fixture(scope="function", SANDBOX_CGROUP_MODE="off", SANDBOX_LOG_ARGUMENTS="true")
 
 
 def test_requests_push_out_nobodys_lines(daemon: Daemon) -> None:

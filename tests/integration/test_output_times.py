@@ -13,18 +13,14 @@ import pytest
 
 from sandboxd.client import AsyncSandbox, Handle, Sandbox, TimedOutput
 from sandboxd.errors import OutputTimesUnknown
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon, running_daemon
 from tests.integration.test_ctl_hands import ctl
 
 pytestmark = pytest.mark.timeout(180)
 WORDS = "for n in 0 1 2; do echo o$n; echo e$n >&2; read line; done"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
 
 
 @pytest.fixture(scope="module")

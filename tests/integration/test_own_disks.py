@@ -3,22 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests import disk_limits, own_disks
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 
 pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(180)]
 LEVELS = ("basic", "standard")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    """A daemon that makes them."""
-    with own_disks.daemon_with_images() as made:
-        yield made
+daemon = daemon_fixture(own_disks.daemon_with_images)
 
 
 @pytest.mark.parametrize(("level", "where"), [("basic", "/tmp"), ("standard", ".")])
@@ -58,11 +51,10 @@ def test_next_daemon(daemon: Daemon) -> None:
 
 def test_a_host_without_loop_devices_is_named() -> None:
     covered = 'mount --bind /dev/null /dev/loop-control && exec "$@"'
-    wanted = Daemon(SANDBOX_DISK_MEANS="image")
-    try:
-        with pytest.raises(
-            AssertionError, match=r"cannot start with SANDBOX_DISK_MEANS=image: .*loop devices"
-        ):
-            wanted.start(prefix=["unshare", "--mount", "sh", "-c", covered, "sh"])
-    finally:
-        wanted.close()
+    prefix = ["unshare", "--mount", "sh", "-c", covered, "sh"]
+    words = r"cannot start with SANDBOX_DISK_MEANS=image: .*loop devices"
+    with (
+        pytest.raises(AssertionError, match=words),
+        Daemon(SANDBOX_DISK_MEANS="image").running(prefix=prefix),
+    ):
+        pass

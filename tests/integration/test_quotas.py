@@ -3,26 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.contract.caller import FIRST_UID, SECOND_UID, caller
-from tests.harness import Answer, Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Answer, Daemon
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(
-        SANDBOX_MEMORY_LIMIT_BYTES="64M",
-        SANDBOX_MAX_SANDBOXES_PER_CALLER="3",
-        SANDBOX_MAX_MEMORY_BYTES_PER_CALLER="160M",
-        SANDBOX_MAX_EXECUTIONS_PER_CALLER="2",
-    ) as running:
-        running.runtime.joinpath("s.sock").chmod(0o666)
-        yield running
+daemon = daemon_fixture(
+    is_open_to_all=True,
+    SANDBOX_MEMORY_LIMIT_BYTES="64M",
+    SANDBOX_MAX_SANDBOXES_PER_CALLER="3",
+    SANDBOX_MAX_MEMORY_BYTES_PER_CALLER="160M",
+    SANDBOX_MAX_EXECUTIONS_PER_CALLER="2",
+)
 
 
 def refusal(answer: Answer) -> tuple[object, ...]:

@@ -4,24 +4,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.contract.probes import eventually, find, output, path_of, printed, start
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
 WAYS = ("stop", "kill")
 # Prints 0 to 59 over some seconds, whatever happens to the daemon.
 COUNT = "n=0; while [ $n -lt 60 ]; do echo $n; n=$((n + 1)); sleep 0.03; done; exit 5"
 WHOLE = "".join(f"{n}\n" for n in range(60))
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
-        yield running
+daemon = daemon_fixture(scope="function", SANDBOX_MEMORY_LIMIT_BYTES="64M")
 
 
 def go(daemon: Daemon, way: str) -> None:

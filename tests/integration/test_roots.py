@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sandboxd.cgroup.host import place
 from sandboxd.core.remedies import Need, remedy
 from tests.conftest import unmet
 from tests.contract.probes import eventually, find, printed, refused, start
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon, running_daemon
 from tests.integration.process import refusal, unstarted
 from tests.integration.test_supervisor_lacks import daemon_without
@@ -26,12 +28,7 @@ from tests.integration.test_supervisor_lacks import daemon_without
 pytestmark = pytest.mark.usefixtures("requires_root")
 KINDS = ["ipc", "mnt", "net", "uts"]
 MEMORY = {"SANDBOX_MEMORY_LIMIT_BYTES": "64M", "SANDBOX_CGROUP_MODE": "off"}
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(**MEMORY) as running:
-        yield running
+daemon = daemon_fixture(partial(running_daemon, **MEMORY), scope="function")
 
 
 def pins(daemon: Daemon, sandbox: Any) -> Path:
@@ -192,9 +189,7 @@ def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, whom: str) -> Non
     prefix = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))),
               "unshare", "--mount", "--propagation", "private",
               "sh", "-c", over, str(program)]  # fmt: skip
-    daemon = Daemon(**MEMORY)
-    try:
-        daemon.start(prefix=prefix)
+    with Daemon(**MEMORY).running(prefix=prefix) as daemon:
         grandparent = "$(cut -d ' ' -f 4 /proc/$PPID/stat)" if "spawner" in whom else ""
         # By now the network is pinned; bubblewrap ends with its parent.
         program.write_text(f"#!/bin/sh\nkill -9 {grandparent} $PPID\n")
@@ -208,8 +203,6 @@ def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, whom: str) -> Non
         assert os.listdir(daemon.state / "sandboxes") == []
         shutil.copy2("/usr/bin/bwrap", program)
         assert said(daemon, daemon.create(), "echo works") == "works"
-    finally:
-        daemon.close()
 
 
 # -- what of the host is in a root
@@ -309,9 +302,7 @@ def test_the_hosts_names_are_followed_with_its_network(tmp_path: Path) -> None:
     prefix = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0))),
               "unshare", "--mount", "--propagation", "private",
               "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc)]  # fmt: skip
-    daemon = Daemon(**MEMORY)
-    try:
-        daemon.start(prefix=prefix)
+    with Daemon(**MEMORY).running(prefix=prefix) as daemon:
         made, apart = daemon.create(network="host"), daemon.create(network="loopback")
         look = "cat /etc/resolv.conf /etc/hosts"
         assert said(daemon, made, look).split("\n") == ["# first"] * 2
@@ -325,8 +316,6 @@ def test_the_hosts_names_are_followed_with_its_network(tmp_path: Path) -> None:
         assert "then" in daemon.wait(running)["stdout"]
         hosts = said(daemon, apart, "ls /etc/resolv.conf || cat /etc/hosts")
         assert "localhost sandbox" in hosts
-    finally:
-        daemon.close()
 
 
 def test_hints_are_the_admins_choice() -> None:
@@ -487,9 +476,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def test_in_a_container_whose_roots_may_not_have_proc_it_is_basic_and_runs() -> None:
-    daemon = Daemon(**MEMORY)
-    try:
-        daemon.start(prefix=[sys.executable, "-c", _CONTAINER])
+    with Daemon(**MEMORY).running(prefix=[sys.executable, "-c", _CONTAINER]) as daemon:
         host = daemon.ok("GET", "/v1/host")
         assert host["isolation"]["default_level"] == "basic"
         lacks = host["isolation"]["levels"]["standard"]["lacks"]
@@ -497,8 +484,6 @@ def test_in_a_container_whose_roots_may_not_have_proc_it_is_basic_and_runs() -> 
         made = daemon.create()
         assert said(daemon, made, "echo works; id -u").startswith("works")
         daemon.release(made["id"])
-    finally:
-        daemon.close()
 
 
 def test_a_host_that_can_gives_an_execution_at_basic_mounts_of_its_own() -> None:
@@ -510,10 +495,8 @@ def test_a_bubblewrap_that_does_not_work_is_named() -> None:
     if shutil.which("unshare") is None:
         unmet("unshare (util-linux)")
     broken = 'mount --bind /bin/false /usr/bin/bwrap && exec "$@"'
-    daemon = Daemon(**MEMORY)
-    try:
-        prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", broken, "sh"]
-        daemon.start(prefix=prefix)
+    prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", broken, "sh"]
+    with Daemon(**MEMORY).running(prefix=prefix) as daemon:
         isolation = daemon.ok("GET", "/v1/host")["isolation"]
         assert isolation["levels"]["standard"]["lacks"][0]["what"] == (
             "bubblewrap ended without a word"
@@ -522,24 +505,19 @@ def test_a_bubblewrap_that_does_not_work_is_named() -> None:
         assert (made["isolation"], made["network"]) == ("basic", "loopback")
         assert said(daemon, made, "echo works") == "works"
         daemon.release(made["id"])
-    finally:
-        daemon.close()
 
 
 @pytest.mark.parametrize("processor", sorted(os.sched_getaffinity(0))[:2])
 def test_a_daemon_in_a_mount_namespace_of_its_own_makes_every_root(processor: int) -> None:
     """Since Linux 6.18 one made on another processor may count as older than the daemon's."""
     everywhere = ",".join(map(str, os.sched_getaffinity(0)))
-    daemon = Daemon(**MEMORY)
-    try:
-        daemon.start(prefix=[
-            "taskset", "--cpu-list", str(processor),
-            "unshare", "--mount", "--propagation", "private",
-            "taskset", "--cpu-list", everywhere,
-        ])  # fmt: skip
+    prefix = [
+        "taskset", "--cpu-list", str(processor),
+        "unshare", "--mount", "--propagation", "private",
+        "taskset", "--cpu-list", everywhere,
+    ]  # fmt: skip
+    with Daemon(**MEMORY).running(prefix=prefix) as daemon:
         for _ in range(12):
             sandbox = daemon.create(isolation="standard")
             assert said(daemon, sandbox, "echo in") == "in"
             daemon.release(sandbox["id"])
-    finally:
-        daemon.close()

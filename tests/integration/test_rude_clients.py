@@ -17,17 +17,13 @@ from typing import Any
 import pytest
 
 from tests.contract.probes import eventually
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
 MIB = 1 << 20
 GIB = 1 << 30
 HEAD = b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_MEMORY_LIMIT_BYTES="64M")
 
 
 def connect(daemon: Daemon, seconds: float = 60) -> socket.socket:

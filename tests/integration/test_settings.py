@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.contract.probes import has_unified_systemd
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon, running_daemon
 from tests.integration.process import refusal, run_daemon, unstarted
 
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with unstarted() as made:
-        yield made
+daemon = daemon_fixture(unstarted, scope="function")
 
 
 BAD = {

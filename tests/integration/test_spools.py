@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,31 +11,22 @@ import pytest
 
 from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
 from tests.contract.probes import eventually, path_of, printed
+from tests.file_systems import daemon_on
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
-from tests.integration.process import run_daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
 MIB = 1 << 20
 DISK_BYTES = 160 * MIB
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    """A daemon whose state is on a small tmpfs."""
-    made = Daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_DISK_LIMIT_BYTES="10M")
-    state = str(made.state)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0711", "tmpfs", state]
-    subprocess.run(command, check=True, timeout=30)
-    try:
-        made.start()
-        os.chmod(made.socket, 0o666)  # noqa: S103
-        yield made
-    finally:
-        if made.process is not None and made.process.poll() is None:
-            made.stop()
-        run_daemon(made, "--stop-all")
-        subprocess.run(["umount", "--lazy", state], check=True, timeout=30)
-        made.close()
+daemon = daemon_fixture(
+    daemon_on,
+    scope="function",
+    kind="tmpfs",
+    size=str(DISK_BYTES),
+    is_open_to_all=True,
+    SANDBOX_MEMORY_LIMIT_BYTES="64M",
+    SANDBOX_DISK_LIMIT_BYTES="10M",
+)
 
 
 def started(who: CallerOf, command: str, **body: Any) -> Any:

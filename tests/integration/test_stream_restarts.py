@@ -5,23 +5,18 @@ from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.contract.probes import output, path_of, printed, start
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 from tests.websocket import BINARY, attached
 
 WAYS = ("stop", "kill")
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="64M") as running:
-        yield running
+daemon = daemon_fixture(scope="function", SANDBOX_MEMORY_LIMIT_BYTES="64M")
 
 
 def restart(daemon: Daemon, way: str) -> None:

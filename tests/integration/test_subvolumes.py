@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tests.conftest import unmet
 from tests.contract.probes import python, refused
 from tests.contract.test_files import files
 from tests.file_systems import daemon_on, mounted, run
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 
 pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(180)]
@@ -47,11 +47,7 @@ def requires_btrfs() -> None:
         unmet("btrfs in this kernel")
 
 
-@pytest.fixture(scope="module")
-def daemon(requires_btrfs: None) -> Iterator[Daemon]:
-    """A daemon on btrfs."""
-    with daemon_on("btrfs") as made:
-        yield made
+daemon = daemon_fixture(daemon_on, needs=["requires_btrfs"], kind="btrfs")
 
 
 def ioctl(directory: Path, request: int, data: bytes) -> None:

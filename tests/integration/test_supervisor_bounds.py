@@ -5,7 +5,6 @@ who may be over a limit meanwhile stands still."""
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from sandboxd.supervisor.memory import PATIENCE_SECONDS
 from tests.contract.probes import path_of, printed, python, start
 from tests.contract.test_memory import BOMBS, GROW, LIMIT, MIB, OVERSHOOT, is_oom, progress_mib
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import supervised, supervisor_pid
 
@@ -44,12 +44,7 @@ os.write(1, b"o")
 while not os.path.exists("go"): time.sleep(0.02)
 """
 HOSTILE = {"descriptors": DESCRIPTORS, "mappings": MAPPINGS}
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with supervised() as running:
-        yield running
+daemon = daemon_fixture(supervised, scope="function")
 
 
 def most_files() -> int:

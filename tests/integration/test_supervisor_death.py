@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,16 +14,12 @@ import pytest
 from tests.contract.probes import eventually, path_of, python, start, uid_inside
 from tests.contract.test_helpers_die import spawner_pid
 from tests.contract.test_memory import BOMBS, GROW, is_oom
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import SPIN, states, supervised, supervisor_pid
 
 pytestmark = pytest.mark.usefixtures("requires_root")
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with supervised() as running:
-        yield running
+daemon = daemon_fixture(supervised, scope="function")
 
 
 def kill_supervisor(daemon: Daemon) -> int:

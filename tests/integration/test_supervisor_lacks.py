@@ -24,12 +24,9 @@ def daemon_without(*capabilities: str) -> Iterator[Daemon]:
     if shutil.which("setpriv") is None:
         unmet("setpriv (util-linux)")
     drop = ",".join(f"-{name}" for name in capabilities)
-    daemon = Daemon(SANDBOX_CGROUP_MODE="off")
-    try:
-        daemon.start(prefix=["setpriv", f"--bounding-set={drop}", "--"])
+    prefix = ["setpriv", f"--bounding-set={drop}", "--"]
+    with Daemon(SANDBOX_CGROUP_MODE="off").running(prefix=prefix) as daemon:
         yield daemon
-    finally:
-        daemon.close()
 
 
 def held(daemon: Daemon) -> Any:

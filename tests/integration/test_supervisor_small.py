@@ -4,11 +4,8 @@ holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.contract.probes import python
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 from tests.integration.supervisor import supervised
 
@@ -25,12 +22,7 @@ while 1:
     if os.fork() == 0: os._exit(0)
     os.wait()
 """
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with supervised() as running:
-        yield running
+daemon = daemon_fixture(supervised)
 
 
 def test_memory_of_short_commands_is_known_and_their_own(daemon: Daemon) -> None:

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -17,15 +16,11 @@ from typing import Any
 import pytest
 
 from tests.contract.probes import eventually, path_of, start
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
 CLAIMS = Path("/run/sandboxd-uids")
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_CGROUP_MODE="off") as running:
-        yield running
+daemon = daemon_fixture(scope="function", SANDBOX_CGROUP_MODE="off")
 
 
 def _records(daemon: Daemon, execution: Any) -> Path:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 
@@ -34,10 +33,10 @@ def test_a_command_that_kept_something_is_killed(step: str, words: str, tmp_path
     # Groups that the host's root may not have: some must be there to be kept.
     instead = "os.setgroups([4])" if "setgroups" in step else "pass"
     module.write_text(text.replace(step, instead))
-    daemon = Daemon(SANDBOX_CGROUP_MODE="off", PYTHONPATH=str(tmp_path))
-    with contextlib.closing(daemon):
-        # Python looks for `-m` in the working directory first.
-        daemon.start(prefix=("env", "--chdir", str(tmp_path)))
+    # Python looks for `-m` in the working directory first.
+    prefix = ["env", "--chdir", str(tmp_path)]
+    made = Daemon(SANDBOX_CGROUP_MODE="off", PYTHONPATH=str(tmp_path))
+    with made.running(prefix=prefix) as daemon:
         sandbox = daemon.create(limits={"memory_bytes": "64M"})
         target = f"/v1/sandboxes/{sandbox['id']}/executions"
         answer = daemon.request("POST", target, {"argv": ["sleep", "100"], "cwd": "/"})

@@ -15,7 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.conftest import ANOTHER_UID, unmet
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 
 pytestmark = [pytest.mark.usefixtures("requires_root"), pytest.mark.timeout(7200)]
 # Debian's: a sandbox sees no other.
@@ -33,12 +34,7 @@ MEANT = {
     "test.test_socket.GeneralModuleTests.test_getnameinfo_ipv6_scopeid_symbolic": "asks netlink",
     "test.test_resource.ResourceTest.test_fsize_ismax": "a file may not be larger than the disk",
 }
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="2G") as running:
-        yield running
+daemon = daemon_fixture(SANDBOX_MEMORY_LIMIT_BYTES="2G")
 
 
 def words(report: str) -> list[str]:

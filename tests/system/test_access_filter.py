@@ -13,7 +13,8 @@ import pytest
 
 from tests.conftest import unmet
 from tests.contract.probes import python, start
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 from tests.system import host
 
 pytestmark = pytest.mark.timeout(180)
@@ -50,12 +51,11 @@ def addresses() -> Iterator[None]:
         subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=True)
 
 
-@pytest.fixture(scope="module")
-def daemon(requires_systemd: None) -> Iterator[Daemon]:
-    """A daemon whose admin denies some addresses."""
-    settings = {"SANDBOX_CGROUP_MODE": "required", "SANDBOX_DENIED_ADDRESSES": "10.9.8.0/24"}
-    with running_daemon(**settings) as running:
-        yield running
+daemon = daemon_fixture(
+    needs=["requires_systemd"],
+    SANDBOX_CGROUP_MODE="required",
+    SANDBOX_DENIED_ADDRESSES="10.9.8.0/24",
+)
 
 
 def offered(daemon: Daemon, level: str, network: str) -> None:

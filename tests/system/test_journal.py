@@ -17,14 +17,13 @@ SECRET = "not-for-the-journal"
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
+def daemon(requires_systemd: None) -> Iterator[Daemon]:
     """A daemon whose stderr is the journal."""
-    running = Daemon(
+    made = Daemon(
         SANDBOX_CGROUP_MODE="required", SANDBOX_MEMORY_LIMIT_BYTES="64M", SANDBOX_LOG_LEVEL="debug"
     )
-    running.start(prefix=("systemd-cat", "--identifier=sandboxd-test"))
-    yield running
-    running.close()
+    with made.running(prefix=("systemd-cat", "--identifier=sandboxd-test")) as running:
+        yield running
 
 
 def entries(*arguments: str) -> list[dict[str, Any]]:

@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests import disk_limits, own_disks
 from tests.contract.test_files import put
+from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def daemon(requires_systemd: None) -> Iterator[Daemon]:
-    """A daemon that makes them."""
-    with own_disks.daemon_with_images(SANDBOX_CGROUP_MODE="required") as made:
-        yield made
+daemon = daemon_fixture(
+    own_disks.daemon_with_images, needs=["requires_systemd"], SANDBOX_CGROUP_MODE="required"
+)
 
 
 @pytest.mark.parametrize(("level", "where"), [("basic", "."), ("standard", "/tmp")])
@@ -53,18 +48,15 @@ def test_a_limit_far_above_the_first_makes_the_image_grow(daemon: Daemon) -> Non
 
 def test_a_daemon_with_mounts_of_its_own_sees_them(requires_systemd: None) -> None:
     # As the package's unit has it (PrivateMounts=yes): what the spawner mounts has to reach it.
-    made = Daemon(
+    daemon = Daemon(
         SANDBOX_DISK_MEANS="image", SANDBOX_CGROUP_MODE="required", SANDBOX_MEMORY_LIMIT_BYTES="96M"
     )
-    try:
-        made.start(prefix=["unshare", "--mount", "--propagation", "slave"])
+    with daemon.running(prefix=["unshare", "--mount", "--propagation", "slave"]) as made:
         sandbox = made.create(limits={"disk_bytes": disk_limits.LIMIT})
         put(made, sandbox, "mine", b"seen")
         assert made.execute(sandbox["id"], "cat mine")["stdout"] == "seen"
         made.release(sandbox["id"])
         assert not own_disks.is_mounted(sandbox["id"])
-    finally:
-        made.close()
 
 
 def test_next_daemon(daemon: Daemon) -> None:

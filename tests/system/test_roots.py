@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from tests.contract.probes import eventually, printed, start
-from tests.harness import Daemon, running_daemon
+from tests.fixtures import daemon_fixture
+from tests.harness import Daemon
 from tests.integration.test_roots import mounted, pins, said, spawner
 
 LOOK = "stat -Lc %i /proc/self/ns/net /proc/self/ns/ipc; cat /dev/shm/x /tmp/x"
-
-
-@pytest.fixture
-def daemon(requires_systemd: None) -> Iterator[Daemon]:
-    """One of this test's own, since it is killed."""
-    settings = {"SANDBOX_CGROUP_MODE": "required", "SANDBOX_ISOLATION": "strict"}
-    with running_daemon(SANDBOX_MEMORY_LIMIT_BYTES="128M", **settings) as running:
-        yield running
+daemon = daemon_fixture(
+    scope="function",
+    needs=["requires_systemd"],
+    SANDBOX_MEMORY_LIMIT_BYTES="128M",
+    SANDBOX_CGROUP_MODE="required",
+    SANDBOX_ISOLATION="strict",
+)
 
 
 @pytest.mark.timeout(300)
