@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from sandboxd.core.model import Caller, Command, ErrorCode, Execution, Sandbox, SandboxState
@@ -177,6 +177,8 @@ class Registry:
         self.is_draining = False
         self._sandboxes: dict[str, LiveSandbox] = {}
         self._reservations: list[_Reservation] = []
+        # Replaced at each addition, which sets the old one.
+        self._added = asyncio.Event()
 
     def __iter__(self) -> Iterator[LiveSandbox]:
         return iter(list(self._sandboxes.values()))
@@ -196,8 +198,19 @@ class Registry:
         return sum(len(live.running()) + live.starting for live in self._sandboxes.values())
 
     def add(self, live: LiveSandbox) -> None:
-        """Make a sandbox visible to `find`."""
+        """Make a sandbox visible to `find`, and wake waiters for a sandbox."""
         self._sandboxes[live.sandbox.id] = live
+        self._added.set()
+        self._added = asyncio.Event()
+
+    async def some_live(self, timeout_seconds: float) -> None:
+        """Return once a sandbox lives, or after the timeout."""
+        # The newest are last and the likeliest to live.
+        if any(not live.is_over for live in reversed(self._sandboxes.values())):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._added.wait()
 
     def forget(self, live: LiveSandbox) -> None:
         """Hide a sandbox from `find`."""

@@ -21,6 +21,7 @@ from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)
 _PERIOD_SECONDS = 1.0
+_IDLE_SECONDS = 5.0
 _OVERDUE_SECONDS = 30.0
 
 
@@ -54,7 +55,7 @@ class Upkeep:
             ("room for output", ROOM_PERIOD_SECONDS, Spools(self._context).pass_once),
             ("disk limits", DISK_PERIOD_SECONDS, self._disk.pass_once),
         ):
-            self._context.tasks.start(_repeat(name, period, work), name)
+            self._context.tasks.start(self._repeat(name, period, work), name)
 
     async def pass_once(self) -> None:
         """Check all sandboxes and executions once."""
@@ -74,6 +75,23 @@ class Upkeep:
             elif self._has_expired(live, now):
                 self._sandboxes.start_release(live, ErrorCode.EXPIRED)
         await self._prune_executions(now)
+
+    async def _repeat(self, name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Call `work` every `seconds`, for ever; an error ends only the present round.
+
+        While no sandbox lives, every 5 seconds, and at once when a sandbox comes.
+        """
+        clock = asyncio.get_running_loop().time
+        while True:
+            # At multiples of the period, so that works share wake-ups; half a period away at least.
+            await asyncio.sleep(seconds * 1.5 - (clock() + seconds / 2) % seconds)
+            await self._context.registry.some_live(max(0.0, _IDLE_SECONDS - seconds))
+            try:
+                await work()
+            except SandboxdError as exc:
+                _log.error("Cannot finish a round of %s: %s", name, exc.message)
+            except Exception:
+                _log.exception("Cannot finish a round of %s", name)
 
     def _has_expired(self, live: LiveSandbox, now: float) -> bool:
         sandbox = live.sandbox
@@ -145,18 +163,6 @@ class Upkeep:
             return
         live.has_pruned = True
         await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
-
-
-async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Call `work` every `seconds`, for ever; an error ends only the present round."""
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await work()
-        except SandboxdError as exc:
-            _log.error("Cannot finish a round of %s: %s", name, exc.message)
-        except Exception:
-            _log.exception("Cannot finish a round of %s", name)
 
 
 def _end_overdue(live: LiveSandbox, now: float) -> None:

@@ -240,14 +240,14 @@ def idle(daemon: Daemon, plan: Plan, scratch: Path) -> Figures:
     # The last of what came before is to be over.
     time.sleep(2.5)
     before = {
-        name: (processes.wake_ups(pid), processes.cpu_milliseconds(pid))
+        name: (processes.wake_ups(pid), processes.live_milliseconds(pid))
         for name, pid in pids.items()
     }
     time.sleep(plan.idle_seconds)
     figures: Figures = {"wake_ups_per_second": {}, "percent_of_a_processor": {}}
     for name, pid in pids.items():
         woke = processes.wake_ups(pid) - before[name][0]
-        used = processes.cpu_milliseconds(pid) - before[name][1]
+        used = processes.live_milliseconds(pid) - before[name][1]
         figures["wake_ups_per_second"][name] = round(woke / plan.idle_seconds, 2)
         figures["percent_of_a_processor"][name] = round(used / plan.idle_seconds / 10, 3)
     return figures

@@ -45,6 +45,14 @@ def cpu_milliseconds(pid: int, *, children: bool = False) -> float:
     return (int(fields[first]) + int(fields[first + 1])) * 1000 / _TICK
 
 
+def live_milliseconds(pid: int) -> float:
+    """Processor time of the living threads, in nanoseconds' precision where the kernel has it."""
+    tasks = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    if not tasks:
+        return cpu_milliseconds(pid)
+    return sum(int(path.read_text().split()[0]) for path in tasks) / 1e6
+
+
 def resident_bytes(pid: int) -> int:
     return _rollup(pid, "Rss")
 
