@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 from sandboxd.isolation import bubblewrap, ipc, layers, mounts, network, ownership, pins
@@ -26,6 +27,7 @@ from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.namespaces import namespace_path
 from sandboxd.osutil.pidfd import has_ended, kill, open_pidfd
 from sandboxd.osutil.signals import reset_signals
+from sandboxd.protocol.specification import HostRoot, OwnRoot
 
 _BUILD_SECONDS = 20.0
 _MAX_TEXT = 4096
@@ -112,7 +114,13 @@ def try_out(spec: dict[str, Any]) -> None:
 def try_host_root(spec: dict[str, Any]) -> None:
     """Make an execution's mounts at level basic, in a child. Raises OSError, BuildFailed."""
     linux.unshare(linux.CLONE_NEWPID)
-    _in_child(lambda: mounts.in_host_root(spec), "give an execution mounts of its own")
+    root = HostRoot(
+        pins_root=spec["pins_root"], disks_root=spec["disks_root"],
+        tmp_directory=spec["tmp_directory"], record_directory=spec["record_directory"],
+        identity_files={}, shm_bytes=spec["shm_bytes"], terminals=1,
+    )  # fmt: skip
+    work = partial(mounts.in_host_root, root, pid_namespace=True)
+    _in_child(work, "give an execution mounts of its own")
 
 
 def try_layers(spec: dict[str, Any]) -> None:
@@ -132,7 +140,8 @@ def _cover(shared: Sequence[str], masks: Mapping[str, layers.Mask], scratch: str
 def _enter(spec: dict[str, Any]) -> None:
     mounts.join(spec["pins_directory"], spec["pins"])
     if pins.MNT in spec["pins"]:
-        mounts.in_own_root(pid_namespace=True, masked=True, refresh=layers.refresh, terminals=1)
+        root = OwnRoot(masked=True, terminals=1)
+        mounts.in_own_root(root, pid_namespace=True, refresh=layers.refresh)
 
 
 def _in_child(work: Callable[[], None], what: str) -> None:

@@ -11,8 +11,8 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from sandboxd.isolation import interpreter, layers, mounts, seccomp
 from sandboxd.isolation.terminal import take_terminal
@@ -20,6 +20,7 @@ from sandboxd.osutil import linux
 from sandboxd.osutil.descriptors import close_all_but
 from sandboxd.osutil.processes import set_oom_score_adj
 from sandboxd.osutil.signals import reset_signals
+from sandboxd.protocol.specification import ExecutionSpec, PlaceSpec
 
 # Raised to +500 while still root: after setuid a lower value than the inherited -1000 is refused,
 # but going back to -1000 would not be (proc_pid_oom_score_adj(5)).
@@ -41,20 +42,21 @@ class EnterFailed(Exception):
 
 
 def enter_and_exec(
-    spec: dict[str, Any],
+    execution: ExecutionSpec,
     stdio: tuple[int, int, int],
     *,
+    pid_namespace: bool,
     terminal: socket.socket | None,
     keep_fd: int,
     before_exec: Callable[[], object],
 ) -> NoReturn:
     """Give up all privileges and become the command.
 
-    spec: the execution's specification (launch/reports.py). stdio: fds for 0, 1, 2. terminal: the
-    socket that gets both ends of a new terminal, None = no terminal. keep_fd: the close-on-exec
-    error pipe. before_exec: called last, as the command's own identity. Raises EnterFailed; never
-    returns.
+    stdio: fds for 0, 1, 2. terminal: the socket that gets both ends of a new terminal, None = no
+    terminal. keep_fd: the close-on-exec error pipe. before_exec: called last, as the command's own
+    identity. Raises EnterFailed; never returns.
     """
+    command = execution.command
     step = "session"
     try:
         os.setsid()
@@ -67,33 +69,33 @@ def enter_and_exec(
         step = "priority"
         os.setpriority(os.PRIO_PROCESS, 0, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
         step = "mounts"
-        _enter_place(spec)
-        if terminal is not None:
+        _enter_place(execution.place, pid_namespace=pid_namespace)
+        if terminal is not None and command.tty is not None:
             step = "terminal"
-            take_terminal(spec["tty"]["rows"], spec["tty"]["cols"], spec["uid"], terminal)
+            take_terminal(command.tty.rows, command.tty.cols, command.uid, terminal)
         step = "descriptors"
         close_all_but([keep_fd])
         step = "rlimits"
-        _set_rlimits(spec["rlimits"])
+        _set_rlimits(command.rlimits)
         step = "identity"
         os.umask(0o022)
-        if spec["uid"] is not None:
-            _drop_privileges(spec["uid"], spec["gid"])
-        if not spec["pid_namespace"]:
+        if command.uid is not None:
+            _drop_privileges(command.uid, command.uid)
+        if not pid_namespace:
             linux.set_parent_death_signal(signal.SIGKILL)
         linux.set_no_new_privs()
         step = "cwd"
-        os.chdir(spec["cwd"])
+        os.chdir(command.cwd)
         step = "filter"
-        if spec["filter"] is not None:
-            seccomp.load(seccomp.Filter(spec["filter"]))
+        if command.filter is not None:
+            seccomp.load(seccomp.Filter(command.filter))
         step = "exec"
         before_exec()
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+        os.execvpe(command.argv[0], command.argv, command.env)
     except OSError as exc:
         needed = None
         if step == "exec" and isinstance(exc, FileNotFoundError | PermissionError):
-            needed = interpreter.needed_by(spec["argv"][0], spec["env"])
+            needed = interpreter.needed_by(command.argv[0], command.env)
         raise EnterFailed(step, exc.errno or 0, exc.strerror or str(exc), needed) from exc
 
 
@@ -102,26 +104,20 @@ def raise_oom_score() -> None:
     set_oom_score_adj(_OOM_SCORE_ADJ)
 
 
-def _enter_place(spec: dict[str, Any]) -> None:
+def _enter_place(place: PlaceSpec, *, pid_namespace: bool) -> None:
     """Join the sandbox's namespaces, then make the execution's own mounts."""
-    has_own_root = spec["isolation"] not in {"none", "basic"}
-    if has_own_root:
-        freshness = layers.Freshness(spec["pins_directory"])
-        mounts.join(spec["pins_directory"], spec["pins"])
-        mounts.in_own_root(
-            pid_namespace=spec["pid_namespace"],
-            masked=spec["isolation"] == "strict",
-            refresh=freshness.ensure,
-            terminals=spec["terminals"],
-        )
+    if place.own_root is not None:
+        freshness = layers.Freshness(place.pins_directory)
+        mounts.join(place.pins_directory, place.pins)
+        mounts.in_own_root(place.own_root, pid_namespace=pid_namespace, refresh=freshness.ensure)
         freshness.close()
         return
-    mounts.join(spec["pins_directory"], spec["pins"])
-    if spec["namespaces"]:
-        mounts.in_host_root(spec)
+    mounts.join(place.pins_directory, place.pins)
+    if place.host_root is not None:
+        mounts.in_host_root(place.host_root, pid_namespace=pid_namespace)
 
 
-def _set_rlimits(wanted: dict[str, list[int]]) -> None:
+def _set_rlimits(wanted: Mapping[str, tuple[int, int]]) -> None:
     """Set each limit, clamped to the hard limit where that cannot be raised."""
     for name, (soft, hard) in wanted.items():
         number = getattr(resource, name)

@@ -7,11 +7,11 @@ import errno
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 from sandboxd.isolation import ipc, sealing
 from sandboxd.osutil import linux
 from sandboxd.osutil.namespaces import enter, open_namespace
+from sandboxd.protocol.specification import HostRoot, OwnRoot
 
 _SAFE = linux.MS_NOSUID | linux.MS_NODEV
 # Files of /proc that tell of the kernel and of other users of the host, and that no program needs.
@@ -42,22 +42,19 @@ def join(directory: str, kinds: Iterable[str]) -> None:
         os.close(fd)
 
 
-def in_own_root(
-    *, pid_namespace: bool, masked: bool, refresh: Callable[[], None], terminals: int
-) -> None:
+def in_own_root(wanted: OwnRoot, *, pid_namespace: bool, refresh: Callable[[], None]) -> None:
     """Copy the sandbox's mount namespace, already joined, and mount a /proc of the execution's own.
 
-    masked: whether the kernel's own information is hidden. refresh: has the root's overlays show
-    changes on the host; needs /proc. terminals: how many may be open.
+    refresh: has the root's overlays show changes on the host; needs /proc.
     """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     if pid_namespace:
         _own_proc()
         refresh()
-        if masked:
+        if wanted.masked:
             _mask()
-    _own_terminals(terminals)
+    _own_terminals(wanted.terminals)
 
 
 def _own_proc() -> None:
@@ -82,7 +79,7 @@ def _mask() -> None:
     linux.mount("none", "/proc/sys", None, linux.MS_BIND | linux.MS_REMOUNT | flags)
 
 
-def in_host_root(spec: dict[str, Any]) -> None:
+def in_host_root(wanted: HostRoot, *, pid_namespace: bool) -> None:
     """Make a mount and an ipc namespace for an execution on the host's root.
 
     No file of the host can be written, no shared memory and no System V object outlives the
@@ -90,25 +87,25 @@ def in_host_root(spec: dict[str, Any]) -> None:
     """
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
     stop_propagation()
-    _forget(spec["pins_root"])
-    _keep_own_disk(spec)
-    own = os.path.dirname(spec["tmp_dir"])
+    _forget(wanted.pins_root)
+    _keep_own_disk(wanted)
+    own = os.path.dirname(wanted.tmp_directory)
     linux.mount(own, own, None, linux.MS_BIND | linux.MS_REC)
     writable = [own]
     for target in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
         if _is_directory(target):
-            linux.mount(spec["tmp_dir"], target, None, linux.MS_BIND)
+            linux.mount(wanted.tmp_directory, target, None, linux.MS_BIND)
             writable.append(target)
-    for target, source in spec["files"].items():
+    for target, source in wanted.identity_files.items():
         linux.mount(source, target, None, linux.MS_BIND)
     # Without a pid namespace the host's /proc stays; the settings there are held by permissions.
-    sealing.seal(writable if spec["pid_namespace"] else [*writable, "/proc"])
-    if spec["pid_namespace"]:
+    sealing.seal(writable if pid_namespace else [*writable, "/proc"])
+    if pid_namespace:
         _own_proc()
     ipc.bound()
-    _own_terminals(spec["terminals"])
+    _own_terminals(wanted.terminals)
     if _is_directory("/dev/shm"):  # noqa: S108
-        size = spec["shm_bytes"]
+        size = wanted.shm_bytes
         linux.mount("shm", "/dev/shm", "tmpfs", _SAFE, f"size={size},mode=1777")  # noqa: S108
     # The host's mqueue mount shows the queues of the host's ipc namespace.
     if os.path.ismount("/dev/mqueue"):
@@ -140,14 +137,14 @@ def _own_terminals(most: int) -> None:
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, data)
 
 
-def _keep_own_disk(spec: dict[str, Any]) -> None:
+def _keep_own_disk(wanted: HostRoot) -> None:
     """Drop the mounts of all other sandboxes' disks from this mount namespace.
 
     A copied mount would keep a disk in use after the sandbox's release. The own disk is moved by
     way of the record directory, which no other process uses.
     """
-    root, tmp = spec["disks_root"], spec["tmp_dir"]
-    own, between = os.path.dirname(tmp), spec["record_directory"]
+    root, own = wanted.disks_root, os.path.dirname(wanted.tmp_directory)
+    between = wanted.record_directory
     if os.path.dirname(own) != root:
         _forget(root)
         return

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the engine's values and the JSON that shims read and write."""
+"""Between the engine's values and the messages that shims read and write."""
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import asdict
 from typing import Any
 
 from sandboxd.core.model import Isolation, Limits, OutputSummary
@@ -16,55 +15,90 @@ from sandboxd.osutil.pidfd import open_pidfd
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import boot_id, process_start_time
 from sandboxd.protocol import records
+from sandboxd.protocol.evidence import socket_path
+from sandboxd.protocol.specification import (
+    CommandSpec,
+    ExecutionSpec,
+    HostRoot,
+    OwnRoot,
+    PlaceSpec,
+    Supervision,
+    TerminalSize,
+)
 
 _log = logging.getLogger(__name__)
 
 
 def specification(
-    request: LaunchRequest, runtime_directory: str, privileges: Privileges
-) -> dict[str, Any]:
-    """Return the specification that shim/shim.py and isolation/enter.py read."""
-    command, limits = request.execution.command, request.execution.limits
-    uid = request.sandbox.uid if privileges.is_root else None
-    pins_root = pins.root_of(runtime_directory)
-    return {
-        "protocol": records.PROTOCOL,
-        "sandbox": request.sandbox.id,
-        "execution": request.execution.id,
-        "record_directory": request.record_directory,
-        "cgroup": request.cgroup,
-        "argv": list(command.argv),
-        "env": dict(request.env),
-        "cwd": request.cwd,
-        "isolation": request.sandbox.isolation.value,
-        "network": request.sandbox.network.value,
-        "uid": uid,
-        "gid": uid,
-        "merge_output": command.merge_output,
-        "stdin_open": command.stdin_open,
-        "tty": asdict(command.tty) if command.tty else None,
-        "rlimits": {name: list(pair) for name, pair in request.rlimits.items()},
-        "timeout_seconds": limits.timeout_seconds,
-        "cpu_seconds": limits.cpu_seconds,
-        "max_output_bytes": limits.max_output_bytes,
-        "spool_floor_bytes": request.spool_floor_bytes,
-        "kill_grace_seconds": command.kill_grace_seconds,
-        "filter": seccomp.choose(
+    request: LaunchRequest,
+    runtime_directory: str,
+    evidence_directory: str,
+    privileges: Privileges,
+) -> ExecutionSpec:
+    """Return the specification of an execution. evidence_directory: for a supervisor, if any."""
+    limits = request.execution.limits
+    return ExecutionSpec(
+        command=_command(request, request.sandbox.uid if privileges.is_root else None),
+        place=_place(request, runtime_directory),
+        cgroup=request.cgroup,
+        supervision=Supervision(
+            socket_path=socket_path(runtime_directory),
+            evidence_directory=evidence_directory,
+            sandbox=request.sandbox.id,
+            execution=request.execution.id,
+        )
+        if request.is_supervised
+        else None,
+        timeout_seconds=limits.timeout_seconds,
+        cpu_seconds=limits.cpu_seconds,
+        kill_grace_seconds=request.execution.command.kill_grace_seconds,
+        max_output_bytes=limits.max_output_bytes,
+        spool_floor_bytes=request.spool_floor_bytes,
+    )
+
+
+def _command(request: LaunchRequest, uid: int | None) -> CommandSpec:
+    command = request.execution.command
+    return CommandSpec(
+        argv=tuple(command.argv),
+        env=request.env,
+        cwd=request.cwd,
+        uid=uid,
+        rlimits=request.rlimits,
+        filter=seccomp.choose(
             strict=request.sandbox.isolation is Isolation.STRICT,
             # Whoever runs a set-id file on the host gets the rights of the file's owner: of the
             # bind's owner, or of a later sandbox with the same uid.
             set_id=not request.sandbox.writes_to_host,
         ),
-        "namespaces": request.private_mounts,
-        "pins": list(pins.kinds(request.sandbox.isolation, request.sandbox.network)),
-        "pins_root": pins_root,
-        "pins_directory": os.path.join(pins_root, request.sandbox.id),
-        "disks_root": disks.root_of(runtime_directory),
-        "tmp_dir": request.tmp_directory,
-        "files": dict(request.identity_files),
-        "shm_bytes": shm_bytes(request.sandbox.limits),
-        "terminals": request.terminals,
-    }
+        merge_output=command.merge_output,
+        stdin_open=command.stdin_open,
+        tty=TerminalSize(command.tty.rows, command.tty.cols) if command.tty else None,
+    )
+
+
+def _place(request: LaunchRequest, runtime_directory: str) -> PlaceSpec:
+    sandbox = request.sandbox
+    pins_root = pins.root_of(runtime_directory)
+    own_root = host_root = None
+    if sandbox.has_own_root:
+        own_root = OwnRoot(sandbox.isolation is Isolation.STRICT, request.terminals)
+    elif request.private_mounts:
+        host_root = HostRoot(
+            pins_root=pins_root,
+            disks_root=disks.root_of(runtime_directory),
+            tmp_directory=request.tmp_directory,
+            record_directory=request.record_directory,
+            identity_files=request.identity_files,
+            shm_bytes=shm_bytes(sandbox.limits),
+            terminals=request.terminals,
+        )
+    return PlaceSpec(
+        pins=pins.kinds(sandbox.isolation, sandbox.network),
+        pins_directory=os.path.join(pins_root, sandbox.id),
+        own_root=own_root,
+        host_root=host_root,
+    )
 
 
 def shm_bytes(limits: Limits) -> int:

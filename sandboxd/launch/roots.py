@@ -162,12 +162,9 @@ class Roots:
             "op": "try_host_root",
             "pins_root": self._root,
             "disks_root": disks.root_of(self._runtime),
-            "tmp_dir": os.path.join(self._runtime, "executions"),
+            "tmp_directory": os.path.join(self._runtime, "executions"),
             "record_directory": self._runtime,
-            "pid_namespace": True,
-            "files": {},
             "shm_bytes": _PROBE_SHM_BYTES,
-            "terminals": 1,
         }
         answer = await self._builders.ask(order)
         self.has_private_mounts = answer["ok"]

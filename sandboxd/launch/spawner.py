@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sandboxd.core.names import new_id
 from sandboxd.core.outcome import Facts
@@ -26,8 +25,8 @@ from sandboxd.launch.link import ShimLink
 from sandboxd.osutil.descriptors import memory_file
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol import records
-from sandboxd.protocol.evidence import socket_path
 from sandboxd.protocol.spawning import Refused, Request, Spawn, Spawned
+from sandboxd.protocol.specification import SPECIFICATION, ShimSpec
 
 _ATTEMPTS = 3
 _Wanted = TypeVar("_Wanted")
@@ -123,13 +122,14 @@ class SpawnerClient:
             records.reserve_record(request.record_directory)
         except OSError as exc:
             raise host_lacks("cannot prepare the execution", exc, request.record_directory) from exc
-        spec = reports.specification(request, self._runtime, self._privileges)
         name = f"{request.sandbox.id}-{request.execution.id}"
-        if request.is_supervised:
-            spec["supervisor"] = socket_path(self._runtime)
-            spec["evidence_directory"] = self._control_directory(name)
+        execution = reports.specification(
+            request, self._runtime, self._control_directory(name), self._privileges
+        )
         command = request.execution.command
-        link = await self._launch(name, spec, command.stdin)
+        link = await self._launch(
+            name, ShimSpec(request.record_directory, execution), command.stdin
+        )
         link.subjects = {"exec": command.argv[0], "cwd": request.cwd}
         return link
 
@@ -138,7 +138,7 @@ class SpawnerClient:
         # A fresh name: a probe that was killed has left a directory.
         name = f"probe-{new_id()}"
         directory = self._control_directory(name)
-        return await self._launch(name, {"record_directory": directory}, None)
+        return await self._launch(name, ShimSpec(directory, None), None)
 
     async def attach(
         self, sandbox_id: str, execution_id: str, record_directory: str
@@ -168,14 +168,14 @@ class SpawnerClient:
     def _control_directory(self, name: str) -> str:
         return os.path.join(self._runtime, "executions", name)
 
-    async def _launch(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
+    async def _launch(self, name: str, spec: ShimSpec, stdin: bytes | None) -> ShimLink:
         for _ in range(_ATTEMPTS - 1):
             # A shim of a spawner that went away finds no connection, and ends.
             with suppress(SpawnerUnreachable):
                 return await self._launch_once(name, spec, stdin)
         return await self._launch_once(name, spec, stdin)
 
-    async def _launch_once(self, name: str, spec: dict[str, Any], stdin: bytes | None) -> ShimLink:
+    async def _launch_once(self, name: str, spec: ShimSpec, stdin: bytes | None) -> ShimLink:
         directory = self._control_directory(name)
         with ExitStack() as undo, ExitStack() as finally_close:
             try:
@@ -184,7 +184,7 @@ class SpawnerClient:
                 listener, connection = _control_pair(os.path.join(directory, "control"))
                 finally_close.callback(listener.close)
                 undo.callback(connection.close)
-                fds = [memory_file("spec", json.dumps(spec).encode()), listener.fileno()]
+                fds = [memory_file("spec", SPECIFICATION.encode(spec)), listener.fileno()]
                 finally_close.callback(os.close, fds[0])
                 if stdin is not None:
                     fds.append(memory_file("stdin", stdin))
@@ -199,7 +199,7 @@ class SpawnerClient:
                 raise host_lacks("cannot start a shim", OSError(errno.EMFILE, ""))
             link = ShimLink(
                 connection, answer.pid, received[0],
-                str(spec["record_directory"]), directory,
+                spec.record_directory, directory,
                 pid_namespace=answer.pid_namespace,
             )  # fmt: skip
             undo.pop_all()

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import enter
+from sandboxd.protocol.specification import CommandSpec, ExecutionSpec
 
 _EXEC_SECONDS = 60.0
 
@@ -59,7 +60,7 @@ class Child:
 
 
 def start_child(
-    spec: dict[str, Any], stdin_fd: int | None, *, pid_namespace: bool, job: str | None
+    execution: ExecutionSpec, stdin_fd: int | None, *, pid_namespace: bool, job: str | None
 ) -> Child:
     """Fork, and return once the command's exec succeeded.
 
@@ -67,12 +68,14 @@ def start_child(
     /dev/null, with `stdin_open` a pipe whose write end the shim holds, with `tty` a terminal.
     Raises ChildFailed.
     """
-    ours, theirs = _terminal_ends() if spec["tty"] is not None else _pipes(spec, stdin_fd)
+    ours, theirs = (
+        _pipes(execution.command, stdin_fd) if execution.command.tty is None else _terminal_ends()
+    )
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
     started, started_at = time.monotonic(), time.time()
     pid = os.fork()
     if pid == 0:
-        _child({**spec, "pid_namespace": pid_namespace}, theirs, error_write, job)
+        _child(execution, theirs, error_write, pid_namespace=pid_namespace, job=job)
     for fd in {*theirs.stdio, error_write}:
         os.close(fd)
     if theirs.channel is not None:
@@ -96,19 +99,19 @@ class _Ends:
     channel: socket.socket | None
 
 
-def _pipes(spec: dict[str, Any], stdin_fd: int | None) -> tuple[_Ends, _Ends]:
+def _pipes(command: CommandSpec, stdin_fd: int | None) -> tuple[_Ends, _Ends]:
     """Return the shim's ends and the child's."""
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
-    err_read, err_write = (None, out_write) if spec["merge_output"] else os.pipe2(os.O_CLOEXEC)
+    err_read, err_write = (None, out_write) if command.merge_output else os.pipe2(os.O_CLOEXEC)
     in_write = None
-    if stdin_fd is None and not spec["stdin_open"]:
+    if stdin_fd is None and not command.stdin_open:
         in_read = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     else:
         in_read, in_write = os.pipe2(os.O_CLOEXEC)
-    if spec["uid"] is not None:
+    if command.uid is not None:
         # Else opening /dev/stdout by name is refused after setuid.
         for fd in {out_write, err_write} | (set() if in_write is None else {in_read}):
-            os.fchown(fd, spec["uid"], spec["gid"])
+            os.fchown(fd, command.uid, command.uid)
     outputs = (out_read,) if err_read is None else (out_read, err_read)
     return _Ends(outputs, in_write, None), _Ends((in_read, out_write, err_write), None, None)
 
@@ -120,7 +123,14 @@ def _terminal_ends() -> tuple[_Ends, _Ends]:
     return _Ends((), None, ours), _Ends((null, null, null), None, theirs)
 
 
-def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) -> NoReturn:
+def _child(
+    execution: ExecutionSpec,
+    ends: _Ends,
+    error_fd: int,
+    *,
+    pid_namespace: bool,
+    job: str | None,
+) -> NoReturn:
     failure: dict[str, Any] = {
         "step": "internal", "errno": 0, "text": "the child ended before exec", "interpreter": None,
     }  # fmt: skip
@@ -131,8 +141,9 @@ def _child(spec: dict[str, Any], ends: _Ends, error_fd: int, job: str | None) ->
         with suppress(PermissionError):
             enter.raise_oom_score()
         enter.enter_and_exec(
-            spec,
+            execution,
             _above_stdio(ends.stdio),
+            pid_namespace=pid_namespace,
             terminal=ends.channel,
             keep_fd=error_fd,
             before_exec=lambda: os.write(error_fd, _own_use()),

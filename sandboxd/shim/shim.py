@@ -35,6 +35,7 @@ from sandboxd.osutil.objects import write_json
 from sandboxd.osutil.processes import boot_id, own_pid, process_start_time, set_oom_score_adj
 from sandboxd.osutil.signals import wake_on_signals
 from sandboxd.protocol import records
+from sandboxd.protocol.specification import SPECIFICATION, ExecutionSpec, ShimSpec
 from sandboxd.shim.child import ChildFailed, SetupUse, start_child
 from sandboxd.shim.control import Control
 from sandboxd.shim.ending import Ending
@@ -57,11 +58,12 @@ _CPU_CHECK_SECONDS = 0.1
 
 
 def run(
-    spec: dict[str, Any], listener: socket.socket, stdin_fd: int | None, *, pid_namespace: bool
+    specification: bytes, listener: socket.socket, stdin_fd: int | None, *, pid_namespace: bool
 ) -> NoReturn:
     """Live as the shim of one execution; never returns. The caller has closed all further fds."""
     status = 1
     try:
+        spec = SPECIFICATION.decode(specification)
         Shim(spec, listener, stdin_fd, pid_namespace=pid_namespace).live()
         status = 0
     except Exception as exc:
@@ -76,14 +78,14 @@ class Shim:
 
     def __init__(
         self,
-        spec: dict[str, Any],
+        spec: ShimSpec,
         listener: socket.socket,
         stdin_fd: int | None,
         *,
         pid_namespace: bool,
     ) -> None:
         self._spec = spec
-        self._directory: str = spec["record_directory"]
+        self._directory = spec.record_directory
         self._stdin_fd = stdin_fd
         self._pid_namespace = pid_namespace
         self._poll = select.poll()
@@ -100,10 +102,10 @@ class Shim:
         if not self._is_wanted():
             return
         self._prepare()
-        if not self._wait_for_go():
+        if not self._wait_for_go() or self._spec.execution is None:
             return
         try:
-            self._begin()
+            self._begin(self._spec.execution)
         except ChildFailed as exc:
             self._control.send({"event": "failed", "step": exc.step, "errno": exc.errno,
                                 "text": exc.text, "interpreter": exc.interpreter})  # fmt: skip
@@ -166,9 +168,10 @@ class Shim:
                 return False
         return False
 
-    def _begin(self) -> None:
+    def _begin(self, execution: ExecutionSpec) -> None:
+        self._execution = execution
         self._tree = Tree(pid_namespace=self._pid_namespace, job=None)
-        path = self._spec["cgroup"]
+        path = execution.cgroup
         if path is not None:
             own = counters.own_cgroup()
             if own is None or not own.endswith(f"/{path}"):
@@ -181,18 +184,18 @@ class Shim:
                 raise ChildFailed("scope", exc.errno or 0, f"cannot divide it: {exc}") from exc
             self._tree = Tree(pid_namespace=self._pid_namespace, job=self._job)
         child = start_child(
-            self._spec, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
+            execution, self._stdin_fd, pid_namespace=self._pid_namespace, job=self._job
         )
         self._started, self._started_at = child.started, child.started_at
         self._setup = child.setup
         self._ending = Ending(
-            timeout_seconds=self._spec["timeout_seconds"],
-            grace_seconds=self._spec["kill_grace_seconds"],
+            timeout_seconds=execution.timeout_seconds,
+            grace_seconds=execution.kill_grace_seconds,
             now=self._started,
         )
         self._tree.main_pid = child.pid
         self._check_privileges(child.pid)
-        self._stdio = Stdio(self._spec, child, self._stdin_fd, self._poll)
+        self._stdio = Stdio(self._directory, execution, child, self._stdin_fd, self._poll)
         if self._scope is not None:
             path = os.path.join(self._scope, "memory.events")
             self._memory_events_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -207,8 +210,9 @@ class Shim:
         pidfd = os.pidfd_open(pid)
         try:
             host_pid = verify.host_pid(pidfd)
+            command = self._execution.command
             left = verify.privileges_left(
-                host_pid, self._spec["uid"], is_filtered=self._spec["filter"] is not None
+                host_pid, command.uid, is_filtered=command.filter is not None
             )
             if self._scope is None:
                 self._sampler = PeakSampler(host_pid, time.monotonic())
@@ -289,15 +293,15 @@ class Shim:
             wait = look if wait is None else min(wait, look)
         if wait is None:
             return None
-        if self._spec["cpu_seconds"] is not None and self._scope is not None:
+        if self._execution.cpu_seconds is not None and self._scope is not None:
             wait = min(wait, _CPU_CHECK_SECONDS)
         return int(wait * 1000) + 1
 
     def _check_cpu_time(self) -> None:
-        if self._spec["cpu_seconds"] is not None and self._scope is not None:
-            scope = self._scope
+        most, scope = self._execution.cpu_seconds, self._scope
+        if most is not None and scope is not None:
             used = patiently(lambda: counters.key(scope, "cpu.stat", "usage_usec")) or 0
-            if used / 1e6 >= self._spec["cpu_seconds"]:
+            if used / 1e6 >= most:
                 self._ending.conclude("cpu_time")
 
     # -- the end
@@ -334,11 +338,10 @@ class Shim:
             "counters": None,
         }
         if self._scope is not None:
-            record["counters"] = patiently(
-                partial(counters.final, self._scope, self._spec["cgroup"])
-            )
+            path = str(self._execution.cgroup)
+            record["counters"] = patiently(partial(counters.final, self._scope, path))
         else:
-            record |= evidence_of(self._spec)
+            record |= evidence_of(self._execution.supervision)
         patiently(lambda: records.write_record(self._directory, record))
         self._control.send({"event": "ended"})
 

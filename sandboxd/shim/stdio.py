@@ -15,6 +15,7 @@ from typing import Any
 
 from sandboxd.isolation import terminal
 from sandboxd.protocol import records
+from sandboxd.protocol.specification import ExecutionSpec
 from sandboxd.shim.child import Child
 from sandboxd.shim.pump import InputFeed, OutputStream
 from sandboxd.shim.stamps import Stamps
@@ -26,7 +27,12 @@ class Stdio:
     """A command's streams, inside the shim's poll loop. stdin_fd: a file to feed as input."""
 
     def __init__(
-        self, spec: dict[str, Any], child: Child, stdin_fd: int | None, poller: select.poll
+        self,
+        record_directory: str,
+        execution: ExecutionSpec,
+        child: Child,
+        stdin_fd: int | None,
+        poller: select.poll,
     ) -> None:
         self._poll = poller
         self._outputs: list[OutputStream] = []
@@ -36,9 +42,9 @@ class Stdio:
         for pipe, name in zip(
             child.outputs, (records.STDOUT_FILE, records.STDERR_FILE), strict=False
         ):
-            path = os.path.join(spec["record_directory"], name)
+            path = os.path.join(record_directory, name)
             stamps = Stamps(path, child.started, child.started_at)
-            bounds = spec["max_output_bytes"], spec["spool_floor_bytes"]
+            bounds = execution.max_output_bytes, execution.spool_floor_bytes
             self._outputs.append(OutputStream(pipe, path, stamps, *bounds))
             poller.register(pipe, _IN)
         self._open = list(self._outputs)

@@ -9,20 +9,22 @@ from typing import Any
 from sandboxd.osutil.objects import read_json
 from sandboxd.osutil.seqpacket import ask
 from sandboxd.protocol import evidence
+from sandboxd.protocol.specification import Supervision
 
 _ANSWER_SECONDS = 0.25
 _MAX_PACKET_BYTES = 4096
 
 
-def evidence_of(spec: dict[str, Any]) -> dict[str, Any]:
+def evidence_of(supervision: Supervision | None) -> dict[str, Any]:
     """Return `verdict` and `supervised`, None for a missing file; {} without supervisor."""
-    path, directory = spec.get("supervisor"), spec.get("evidence_directory")
-    if path is None or directory is None:
+    if supervision is None:
         return {}
+    path, directory = supervision.socket_path, supervision.evidence_directory
     verdict = None
     # Without an answer from an absent or busy supervisor the files tell as much as was written.
     with suppress(OSError, ValueError):
-        order = {"op": "ended", "sandbox": spec["sandbox"], "execution": spec["execution"]}
+        order = {"op": "ended", "sandbox": supervision.sandbox,
+                 "execution": supervision.execution}  # fmt: skip
         answer = ask(path, order, timeout_seconds=_ANSWER_SECONDS, max_bytes=_MAX_PACKET_BYTES)
         verdict = answer.get("verdict")
     found: dict[str, Any] = {"verdict": verdict, "supervised": None}

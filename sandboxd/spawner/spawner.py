@@ -20,7 +20,6 @@ from typing import assert_never
 
 from sandboxd.osutil import linux, namespaces, seqpacket
 from sandboxd.osutil.descriptors import close_all_but
-from sandboxd.osutil.objects import decode
 from sandboxd.osutil.processes import children
 from sandboxd.osutil.readiness import notify_ready
 from sandboxd.osutil.signals import wake_on_signals
@@ -158,11 +157,11 @@ class Spawner:
     def _become_shim(self, fds: list[int], *, pid_namespace: bool) -> None:
         try:
             _become_child(fds)
-            spec = decode(os.pread(fds[0], records.MAX_SPEC_BYTES, 0))
+            specification = os.pread(fds[0], records.MAX_SPEC_BYTES, 0)
             os.close(fds[0])
             listener = socket.socket(fileno=fds[1])
             stdin_fd = fds[2] if len(fds) > 2 else None
-            shim.run(spec, listener, stdin_fd, pid_namespace=pid_namespace)
+            shim.run(specification, listener, stdin_fd, pid_namespace=pid_namespace)
         finally:
             os._exit(1)
 

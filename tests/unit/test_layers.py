@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     # Doors: one outside thing each, and none looks through another.
     "systemd": ("errors", "core"),
     "cgroup": ("core", "osutil"),
-    "isolation": ("errors", "core", "osutil"),
+    "isolation": ("errors", "core", "osutil", "protocol"),
     "records": ("errors", "core", "engine.ports", "osutil"),
     "workspace": ("errors", "core", "engine.ports", "osutil", "protocol", "workspace.removal"),
     # What the builder does as well.

@@ -52,4 +52,4 @@ def test_who_writes_files_of_the_host_makes_none_with_set_id_bits(
     wanted = seccomp.Filter.STRICT_NO_SET_ID if has_no_set_id else seccomp.Filter.STRICT
     if seccomp.missing() is not None:
         unmet(f"{seccomp.missing()}")
-    assert specification(request, "/run/x", Privileges(0))["filter"] == wanted
+    assert specification(request, "/run/x", "/e", Privileges(0)).command.filter == wanted

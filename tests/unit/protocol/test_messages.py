@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every message between processes comes back as it was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandboxd.protocol import spawning, specification
+from sandboxd.protocol.codec import Codec, Kinds
+
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+
+CODECS: dict[str, tuple[Any, Codec[Any] | Kinds[Any]]] = {
+    "spawning.REQUESTS": (spawning.Request, spawning.REQUESTS),
+    "spawning.ANSWERS": (spawning.Answer, spawning.ANSWERS),
+    "specification": (specification.ShimSpec, specification.SPECIFICATION),
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_what_is_sent_arrives(name: str, data: st.DataObject) -> None:
+    kinds, codec = CODECS[name]
+    message = data.draw(st.from_type(kinds))
+    assert codec.decode(codec.encode(message)) == message
