@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Offers
 from sandboxd.core.model import Enforcement, Limits
 from sandboxd.core.policy import LimitPolicy
+from sandboxd.core.turns import Turns
 from sandboxd.engine.lifecycle import Lifecycle
 from sandboxd.engine.ports.host import Clock, Uids
 from sandboxd.engine.ports.launch import Launcher
@@ -23,6 +24,10 @@ from sandboxd.engine.registry import Registry
 from sandboxd.engine.requests import CgroupReport
 
 _log = logging.getLogger(__name__)
+# Creations and starts under way at a time, and steps of releases. All of these wait for the same
+# threads, helper processes and systemd, first come first served: a long queue there would be a
+# single caller's.
+_UNDER_WAY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,9 @@ class Context:
     registry: Registry
     tasks: Tasks
     lifecycle: Lifecycle
+    # Turns of owners. Releases, which processes that die slowly delay, keep no start waiting.
+    starts: Turns = field(default_factory=lambda: Turns(_UNDER_WAY))
+    ends: Turns = field(default_factory=lambda: Turns(_UNDER_WAY))
 
     def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
         """Return the enforcement of each limit of a sandbox and the sandbox's executions."""

@@ -25,6 +25,7 @@ from sandboxd.core.model import (
 )
 from sandboxd.core.names import new_id
 from sandboxd.core.outcome import Facts, decide, killed, lost, timed_out, usage
+from sandboxd.core.turns import Turn
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import name_full_disk
 from sandboxd.engine.ports.launch import LaunchRequest, Shim
@@ -61,8 +62,11 @@ class Executions:
             terminals = self._context.registry.terminals_for(
                 live.sandbox.owner_uid, has_tty=request.command.tty is not None
             )
+            in_turn = self._context.starts.one(Turn(live.sandbox.owner_uid, live.sandbox.id))
             async with AsyncExitStack() as undo:
-                shim = await self._launch(live, begun, undo, terminals)
+                # Without `go`: the sandbox's own limits make the exec as slow as may be.
+                async with in_turn:
+                    shim = await self._launch(live, begun, undo, terminals)
                 execution.started_at = await shim.go()
                 undo.pop_all()
             # The shim holds the input; the record in memory needs no copy.

@@ -26,6 +26,7 @@ from sandboxd.core.model import (
 )
 from sandboxd.core.names import new_id
 from sandboxd.core.policy import check_required
+from sandboxd.core.turns import Turn
 from sandboxd.engine.context import Context
 from sandboxd.engine.file_uses import end_file_uses
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
@@ -61,8 +62,9 @@ class Sandboxes:
         with registry.reservation(
             caller.uid, request.name, limits.memory_bytes, sandbox_bytes(request)
         ):
-            async with AsyncExitStack() as undo:
-                sandbox_id = new_id()
+            sandbox_id = new_id()
+            in_turn = context.starts.one(Turn(caller.uid, sandbox_id))
+            async with in_turn, AsyncExitStack() as undo:
                 uid = await context.uids.take(sandbox_id)
                 undo.push_async_callback(context.uids.give_back, uid)
                 sandbox = self._new(
@@ -316,24 +318,28 @@ class Sandboxes:
 
     async def _release_all_of(self, live: LiveSandbox, code: ErrorCode) -> None:
         context, sandbox = self._context, live.sandbox
+        turn = Turn(sandbox.owner_uid, sandbox.id)
         async with live.lock:
             await self._save(sandbox)
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
             await end_file_uses(live)
             await self._end_executions(live, code)
-            await context.scheme.kill_sandbox(sandbox)
-            await context.scheme.release_sandbox(sandbox)
-            await context.roots.remove(sandbox)
+            async with context.ends.one(turn):
+                await context.scheme.kill_sandbox(sandbox)
+                await context.scheme.release_sandbox(sandbox)
+                await context.roots.remove(sandbox)
             # Left files would count against the next sandbox with the same uid.
             await context.workspaces.remove_contents(sandbox)
-            await context.workspaces.lift_disk_limit(sandbox.uid)
-            if not await self._free_uid(sandbox.uid):
+            async with context.ends.one(turn):
+                await context.workspaces.lift_disk_limit(sandbox.uid)
+            if not await self._free_uid(sandbox.uid, turn):
                 raise OperationTimedOut(f"a process of uid {sandbox.uid} does not die")
             sandbox.state = SandboxState.RELEASED
             sandbox.env = {}
             sandbox.released_monotonic = context.clock.monotonic()
-            await self._save(sandbox)
+            async with context.ends.one(turn):
+                await self._save(sandbox)
             context.lifecycle.sandbox(EventType.SANDBOX_RELEASED, sandbox)
 
     async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
@@ -349,15 +355,17 @@ class Sandboxes:
         except TimeoutError:
             _log.error("Cannot end all executions of sandbox %s in time", live.sandbox.id)
 
-    async def _free_uid(self, uid: int) -> bool:
+    async def _free_uid(self, uid: int, turn: Turn) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _UID_SECONDS
-        while not await self._context.uids.give_back(uid):
+        while True:
+            async with self._context.ends.one(turn):
+                if await self._context.uids.give_back(uid):
+                    return True
             if loop.time() > deadline:
                 return False
             # /proc has no event for the end of a process; killed processes need a moment.
             await asyncio.sleep(_RETRY_SECONDS)
-        return True
 
     async def _save(self, sandbox: Sandbox) -> None:
         """Save the record; a full disk must not stop a release."""

@@ -112,6 +112,17 @@ class Attack:
         for _ in itertools.count():
             self.ask("POST", "/v1/run", body)
 
+    def sandboxes(self) -> None:
+        """Sandboxes made and released, as many at a time as there are connections for."""
+
+        def make(_: int) -> None:
+            while True:
+                made = self.ask("POST", "/v1/sandboxes", {"limits": {"memory_bytes": "4M"}})
+                if made.status == 201:
+                    self.ask("DELETE", f"/v1/sandboxes/{made.json['id']}")
+
+        self.together(200, make)
+
     def output(self) -> None:
         """Zeros without end, of eight programs at a time; limits are to hold their CPU time."""
         limits = {"cpus": 0.5, "max_output_bytes": 4 << 30}

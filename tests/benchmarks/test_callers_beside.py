@@ -22,7 +22,7 @@ from tests.harness import ROOT, Daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
 MIB = 1 << 20
-ATTACKS = ("headers", "answers", "lists", "bodies", "payloads", "records")
+ATTACKS = ("headers", "answers", "lists", "bodies", "payloads", "records", "sandboxes")
 MOST_TIMES = 5.0
 MOST_BYTES = 160 * MIB
 READS, RUNS = 300, 40

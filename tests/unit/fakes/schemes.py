@@ -96,7 +96,7 @@ class FakeScheme:
         return {execution.id: self._world.usage for execution in executions}
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
-        self._world.call("kill_sandbox")
+        await self._world.reach("kill_sandbox")
 
     async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:
         return [s.id for s in sandboxes if f"slice {s.id}" not in self._world.held]
