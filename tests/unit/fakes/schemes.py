@@ -21,7 +21,8 @@ from sandboxd.engine.ports.launch import Shim
 from sandboxd.schemes import common
 from tests.unit.fakes.world import World
 
-_FILES = {"memory_bytes": "memory.max", "cpus": "cpu.max", "pids": "pids.max"}
+_FILES = {"memory_bytes": "memory.max", "cpus": "cpu.max", "cpu_weight": "cpu.weight",
+          "pids": "pids.max"}  # fmt: skip
 _UNHELD = ("io_read_bytes_per_second", "io_write_bytes_per_second")
 
 
