@@ -73,10 +73,7 @@ def key(directory: str, name: str, field: str) -> int | None:
 
 
 def ancestors(scope: str, path: str) -> tuple[str, str]:
-    """Return the directories of the sandbox's cgroup and of the cgroup of all sandboxes.
-
-    scope: an execution's cgroup directory. path: its end, from the cgroup of all sandboxes on.
-    """
+    """Return the cgroups above a scope of this `path`: the sandbox's, and that of all sandboxes."""
     first = path.partition("/")[0]
     return os.path.dirname(scope), scope.removesuffix(path) + first
 

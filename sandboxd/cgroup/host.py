@@ -130,10 +130,7 @@ def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBou
 
 
 def terminals(proc: str = "/proc") -> int | None:
-    """Return how many pseudo-terminals may be open; None where the kernel does not say.
-
-    The kernel reserves some for the host's own mount namespace (sysctl/kernel.rst), left out here.
-    """
+    """Return how many terminals may be open, less the host's own reserve; None = unknown."""
     most = read_number(os.path.join(proc, "sys/kernel/pty"), "max")
     kept = read_number(os.path.join(proc, "sys/kernel/pty"), "reserve")
     return None if most is None or kept is None else max(0, most - kept)

@@ -20,10 +20,7 @@ SHIM = "shim"
 
 
 def make_beside(scope: str) -> str:
-    """Move the calling shim, alone in the scope so far, into `shim`, and make `job` beside.
-
-    The OOM killer takes `job` as a whole. Returns the path of `job`. Raises OSError.
-    """
+    """Move the calling shim into `shim`, make `job` beside and return its path. Raises OSError."""
     shim, job = os.path.join(scope, SHIM), os.path.join(scope, JOB)
     os.mkdir(shim, 0o755)
     os.mkdir(job, 0o755)

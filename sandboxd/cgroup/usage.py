@@ -10,10 +10,7 @@ _RESOURCES = ("cpu", "memory", "io")
 
 
 def usage_of(directory: str, *, shims: int) -> SandboxUsage:
-    """Return the usage of a slice or scope. A missing file gives None.
-
-    shims: tasks that are shims, not counted among the programs' tasks.
-    """
+    """Return the usage of a slice or scope, None = no file. shims: tasks that are no programs."""
     memory = counters.read_keys(directory, "memory.stat") or {}
     cpu = counters.read_keys(directory, "cpu.stat") or {}
     io = counters.read_io(directory) or {}

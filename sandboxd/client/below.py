@@ -18,10 +18,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Below:
-    """Writes below one directory, by relative paths without `..`.
-
-    Missing directories of a path are made.
-    """
+    """Writes below one directory, by relative paths without `..`; missing directories are made."""
 
     def __init__(self, directory: str) -> None:
         self._root = directory

@@ -52,10 +52,7 @@ class Flows:
     async def pages(
         self, key: str, page: Callable[[str | None], Request]
     ) -> AsyncGenerator[JsonObject, None]:
-        """Iterate over all entries of a list.
-
-        page: the request of a page, by the cursor of the page before.
-        """
+        """Iterate over a list. page: a page's request, by the cursor of the page before."""
         cursor: str | None = None
         while True:
             answer = await self.ask(page(cursor))
@@ -80,10 +77,7 @@ class Flows:
     async def create_sandbox(
         self, body: Mapping[str, Any], *, capacity_seconds: float | None = None
     ) -> JsonObject:
-        """Create a sandbox.
-
-        capacity_seconds: how long to repeat a request refused for lack of room.
-        """
+        """Create a sandbox. capacity_seconds: how long to repeat refusals for lack of room."""
         return await self.ask_patiently(routes.create_sandbox(body), capacity_seconds)
 
     async def start_execution(
@@ -101,10 +95,7 @@ class Flows:
         self, body: Mapping[str, Any], *, wait_seconds: float | None = 0.0,
         capacity_seconds: float | None = None,
     ) -> JsonObject:  # fmt: skip
-        """Start an execution in a new sandbox, released with the execution.
-
-        wait_seconds: None = to the end of the execution.
-        """
+        """Start an execution in a new sandbox. wait_seconds: None = to the end."""
         return await self._start(routes.run(body, wait_seconds), capacity_seconds)
 
     async def run_once(
@@ -160,10 +151,7 @@ class Flows:
         attempt: Callable[[], Coroutine[Any, Any, T]],
         is_final: Callable[[SandboxdError], bool] = lambda _: False,
     ) -> T:
-        """Return the result of `attempt`, repeated while the daemon restarts.
-
-        Raises an error of AWAY when `is_final` says so, or RESTART_SECONDS after the first.
-        """
+        """Repeat `attempt` over restarts, for RESTART_SECONDS or until `is_final`; raises AWAY."""
         give_up: float | None = None
         while True:
             try:

@@ -32,10 +32,7 @@ def write(
     ref: str, path: str, data: Data, *, mode: int | None = None, mtime: int | None = None,
     size_bytes: int | None = None,
 ) -> Request:  # fmt: skip
-    """Make or replace a file.
-
-    mtime: in seconds since 1970. size_bytes: the length of `data` in pieces, if known.
-    """
+    """Make or replace a file. mtime: since 1970. size_bytes: the length of `data`, if known."""
     query: dict[str, object] = {"parents": "true"}
     if mtime is not None:
         query["mtime"] = max(mtime, 0)

@@ -141,10 +141,7 @@ class Result:
     def of(
         cls, answer: Mapping[str, Any], stdout: bytes, stderr: bytes, read_files: Sequence[str] = ()
     ) -> Result:
-        """Make a result from the API's answer and all output.
-
-        read_files: the paths of the answer's files.
-        """
+        """Make a result from the API's answer and all output. read_files: the files' paths."""
         known = {one.name for one in fields(Usage)}
         files = [ReadFile.of(file) for file in answer.get("files", ())]
         usage = {name: value for name, value in answer["usage"].items() if name in known}

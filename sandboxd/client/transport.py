@@ -98,10 +98,7 @@ class Exchange:
         return self._parser.take()
 
     async def begin(self) -> None:
-        """Send the request and read the answer's head.
-
-        Raises the daemon's refusal (sandboxd.errors), ConnectionLost.
-        """
+        """Send the request, read the answer's head. Raises the refusal, ConnectionLost."""
         await self._send()
         while not self._parser.has_head:
             await self.receive()
@@ -204,10 +201,7 @@ class Transport:
         return exchange
 
     async def _connect(self) -> socket.socket:
-        """Connect to the daemon, and wait while the backlog is full (EAGAIN, unix(7)).
-
-        Raises DaemonUnreachable.
-        """
+        """Connect; wait while the backlog is full (EAGAIN, unix(7)). Raises DaemonUnreachable."""
         give_up = time.monotonic() + BUSY_SECONDS
         while True:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -97,10 +97,7 @@ class _Reader:
 
 
 def unpack(pieces: Iterator[bytes], directory: str, leave_out: LeaveOut) -> None:
-    """Unpack a tar stream below `directory`. Raises InvalidRequest.
-
-    Modes (less the umask) and times are kept.
-    """
+    """Unpack a tar stream below `directory`, with modes and times. Raises InvalidRequest."""
     below = Below(directory)
     links: list[tuple[str, str]] = []
     directories: dict[str, tuple[int, int]] = {}

@@ -75,10 +75,7 @@ class BindPolicy:
 
 
 def _check_apart(allowed: Mapping[str, bool]) -> None:
-    """Raise ConfigError for a source below a writable source.
-
-    A sandbox could put a symbolic link in place of the lower source.
-    """
+    """Raise ConfigError for a source below a writable one: a sandbox could put a link there."""
     for path in allowed:
         for upper, writable in allowed.items():
             if writable and path.startswith(f"{upper}/"):

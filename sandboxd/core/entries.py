@@ -45,11 +45,7 @@ class EntryKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file's metadata.
-
-    path: relative to the home (b"" is the home), or absolute if asked for so. target: a symbolic
-    link's target.
-    """
+    """A file's metadata. path: below the home, or absolute. target: a symbolic link's."""
 
     path: bytes
     kind: EntryKind
@@ -73,10 +69,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Entries below a directory, by path.
-
-    truncated: more entries exist than asked for or than MAX_LISTED_BYTES hold.
-    """
+    """Entries below a directory, by path; truncated: by number, or by MAX_LISTED_BYTES."""
 
     entries: list[Entry]
     truncated: bool
@@ -119,10 +112,7 @@ def shown(path: bytes) -> str:
 
 
 def _time(seconds: float) -> datetime:
-    """Return the UTC time, or the epoch.
-
-    utimensat(2) accepts times outside datetime's range.
-    """
+    """Return the UTC time, or the epoch. utimensat(2) accepts times outside datetime's range."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):

@@ -102,10 +102,7 @@ class Offers:
     default_network: Network
 
     def choose(self, level: str | None, network: str | None) -> tuple[Isolation, Network]:
-        """Return a request's level and network; None = the default.
-
-        Never gives less than asked for. Raises IsolationUnsupported and AccessDenied.
-        """
+        """Return level and network (None = default). Raises IsolationUnsupported, AccessDenied."""
         if level is None:
             chosen = self.default_level
         elif level == AUTO:
@@ -200,10 +197,7 @@ def _best(levels: Mapping[Isolation, Offer]) -> Isolation:
 
 
 def _offered(levels: Mapping[Isolation, Offer], level: Isolation) -> Offer:
-    """Return a level's offer.
-
-    Level none is absent for a daemon run by root: each sandbox then has a separate uid.
-    """
+    """Return a level's offer; `none` is not offered where each sandbox has a separate uid."""
     needless = MissingFeature("a daemon without root", "ask for isolation basic")
     return levels[level] if level in levels else Offer(_NONE, (needless,))
 

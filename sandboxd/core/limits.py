@@ -37,10 +37,7 @@ class Unit(enum.Enum):
 
 
 class Owners(enum.Enum):
-    """The allowed owners of a limit.
-
-    An execution's own limit is at most the sandbox's.
-    """
+    """The allowed owners of a limit. An execution's own limit is at most the sandbox's."""
 
     BOTH = "sandbox and execution"
     SANDBOX = "sandbox"

@@ -37,10 +37,7 @@ def asking() -> str:
 
 
 def one_line(text: str) -> str:
-    """Return untrusted text as part of a line, with control characters escaped.
-
-    No character ends the line or moves a terminal's cursor.
-    """
+    """Return untrusted text with control characters escaped, to end no line and move no cursor."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

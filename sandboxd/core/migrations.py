@@ -30,10 +30,7 @@ _STEPS: dict[int, Callable[[Record], Record]] = {1: _stamp}
 
 
 def migrate(record: Record) -> Record:
-    """Return a record in the present version.
-
-    Raises ConfigError for a record of a newer sandboxd, ValueError without a valid version.
-    """
+    """Return a record's present version. Raises ConfigError if newer, ValueError without one."""
     version = record["version"]
     if not isinstance(version, int) or version < 1:
         raise ValueError(f"version {version!r} is not known")

@@ -116,10 +116,7 @@ class EnforcedBy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """The enforcer of a limit, in words an admin can check.
-
-    precision: how exact the enforcement is; None for the kernel.
-    """
+    """The enforcer of a limit, in words for admins. precision: None for the kernel."""
 
     by: EnforcedBy
     detail: str
@@ -128,10 +125,7 @@ class Enforcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A full set of limits on the sum of all processes; each limit: core/limits.py.
-
-    cpu_seconds: None = unlimited.
-    """
+    """A full set of limits of all processes together: core/limits.py. cpu_seconds: None = none."""
 
     memory_bytes: int
     cpus: float

@@ -38,10 +38,7 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnitNames:
-    """Unit names of a daemon.
-
-    stem: `sandboxd` for the service, else unique per instance.
-    """
+    """Unit names of a daemon. stem: `sandboxd` for the service, else unique per instance."""
 
     stem: str
 

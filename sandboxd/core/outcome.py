@@ -158,10 +158,7 @@ def usage(facts: Facts) -> Usage:
 
 
 def with_ended(used: SandboxUsage, ended: Iterable[Usage], *, are_all: bool) -> SandboxUsage:
-    """Return a sandbox's usage plus the usage of ended executions.
-
-    are_all: whether `ended` is complete; else the sums are None.
-    """
+    """Return a sandbox's usage plus that of ended executions; sums are None unless `are_all`."""
     records = list(ended)
 
     def total(running: float | None, name: str) -> Any:
@@ -186,10 +183,7 @@ def with_ended(used: SandboxUsage, ended: Iterable[Usage], *, are_all: bool) -> 
 
 
 def _supervised_usage(facts: Facts) -> Usage:
-    """Return the usage from the shim's counts and a supervisor's samples.
-
-    The shim's counts are exact for awaited processes.
-    """
+    """Return the usage from the shim's counts, exact if awaited, and a supervisor's samples."""
     seen = facts.supervised or {}
     # Peak of a process between two samples; without samples the value would stand for the sum.
     largest = None if facts.supervised is None else facts.largest_process_bytes
@@ -241,10 +235,7 @@ def _oom_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
 
 
 def _verdict_owner(facts: Facts, reason: str, signal_number: int | None) -> LimitOwner | None:
-    """Return the owner of the limit for which the supervisor killed.
-
-    None for an execution that ended before the kill.
-    """
+    """Return the owner of the limit that the supervisor killed for; None if ended before."""
     verdict = facts.verdict
     if verdict is None or verdict["reason"] != reason or signal_number != signal.SIGKILL:
         return None
@@ -281,10 +272,7 @@ def _passed_cpu_limit(facts: Facts, limit: float | None) -> bool:
 
 
 def _passed_rlimit_cpu(facts: Facts, number: int | None, limit: float | None) -> bool:
-    """Return whether RLIMIT_CPU ended the command.
-
-    RLIMIT_CPU sends SIGXCPU at the soft limit and SIGKILL at the hard limit (getrlimit(2)).
-    """
+    """Return whether RLIMIT_CPU ended the command: SIGXCPU, then SIGKILL (getrlimit(2))."""
     if limit is None or facts.counters is not None:
         return False
     used = facts.cpu_user_seconds + facts.cpu_system_seconds

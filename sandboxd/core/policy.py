@@ -57,10 +57,7 @@ class LimitPolicy:
         return self.changed(self.defaults, asked)
 
     def changed(self, limits: Limits, asked: LimitChanges) -> Limits:
-        """Return a sandbox's limits with the changes.
-
-        file_size_bytes follows disk_bytes unless asked for separately.
-        """
+        """Return the changed limits; file_size_bytes follows disk_bytes unless asked for."""
         changed = limits.with_changes(asked)
         follows = asked.file_size_bytes is None and limits.file_size_bytes == limits.disk_bytes
         if asked.disk_bytes is None or not follows:
@@ -123,10 +120,7 @@ def _shown(name: str, value: float) -> str:
 def check_required(
     required: Iterable[str], by: EnforcedBy | None, enforcement: Mapping[str, Enforcement]
 ) -> None:
-    """Raise LimitUnsupported for a required limit that is not enforced.
-
-    by: KERNEL = enforced by the kernel. Raises InvalidRequest for an unknown name.
-    """
+    """Raise LimitUnsupported unless held (by `by`); InvalidRequest for an unknown name."""
     for name in required:
         if name not in enforcement:
             raise InvalidRequest.field("require", f"{name!r} is not a limit")
@@ -163,10 +157,7 @@ class CallerQuota:
 
     @property
     def records(self) -> FairSum | None:
-        """Bounds of the records in memory of all owners except root.
-
-        Three owners may use the full share at once.
-        """
+        """Bounds of all records except root's; three owners may use the full share at once."""
         if self.record_bytes is None:
             return None
         most = self.record_bytes
@@ -251,10 +242,7 @@ class TerminalBudget:
         return self.usable - self.usable // 8
 
     def share(self, *, of_caller: int, of_all: int) -> int:
-        """Return the terminals of a starting execution.
-
-        of_caller, of_all: further executions of the caller, and of all callers.
-        """
+        """Return the terminals of an execution beside so many of the caller, and of all."""
         pool = self.total - self.total // 4
         mine = pool // (2 * _TERMINAL_SHARE * (of_caller + 1))
         return min(MAX_TERMINALS, mine, pool // (_TERMINAL_SHARE * (of_all + 1)))

@@ -29,10 +29,7 @@ MAX_CPUS = 8192.0
 
 
 def parse_bytes(value: int | str) -> int:
-    """Return bytes from an integer or a string such as "512M" (base 1024): 1..2**62.
-
-    Raises ValueError with the reason.
-    """
+    """Return 1..2**62 bytes from an integer or "512M" (base 1024). Raises ValueError."""
     if isinstance(value, str):
         text = value.strip()
         match = re.fullmatch(_BYTES, text)
@@ -49,20 +46,14 @@ def parse_bytes(value: int | str) -> int:
 
 
 def parse_seconds(value: float | str) -> float:
-    """Return seconds from a number or a systemd-style string such as "90s" or "1h 30min".
-
-    The result is finite, above 0 and at most ten years. Raises ValueError.
-    """
+    """Return seconds, at most ten years, from a number, "90s", "1h 30min". Raises ValueError."""
     if isinstance(value, str):
         value = _sum_of_parts(value.strip())
     return _positive(value, MAX_SECONDS, "seconds")
 
 
 def parse_cpus(value: float | str) -> float:
-    """Return cores from a number or a percent string such as "150%": 0.01..8192.
-
-    Raises ValueError.
-    """
+    """Return 0.01..8192 cores from a number or "150%". Raises ValueError."""
     if isinstance(value, str):
         text = value.strip()
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text, re.ASCII)
@@ -76,10 +67,7 @@ def parse_cpus(value: float | str) -> float:
 
 
 def _sum_of_parts(text: str) -> float:
-    """Sum the parts of a duration.
-
-    Matches part by part: a single pattern takes exponential time to refuse "111...1!".
-    """
+    """Sum the parts of a duration; one pattern would take exponential time for "111...1!"."""
     pattern = re.compile(_DURATION_PART)
     position, total = 0, 0.0
     while position < len(text) or not text:

@@ -43,10 +43,7 @@ class UsageTotals:
             self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
 
     def add(self, other: UsageTotals, *, beside: bool) -> None:
-        """Add the totals of a different owner or time.
-
-        beside: for the same time, so that the simultaneous values add up.
-        """
+        """Add further totals. beside: of the same time, so that simultaneous values add up."""
         for name in GAINS:
             self.gain(name, getattr(other, name))
         self.ended += other.ended

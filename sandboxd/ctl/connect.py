@@ -22,10 +22,7 @@ _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 def connect(arguments: argparse.Namespace) -> Client:
-    """Return a client of a running daemon; OWNER/NAME in the arguments becomes an id.
-
-    Raises SandboxNotFound.
-    """
+    """Return a client; OWNER/NAME in the arguments becomes an id. Raises SandboxNotFound."""
     client = Client(socket_path(arguments.socket))
     one = getattr(arguments, "sandbox", None)
     many = getattr(arguments, "sandboxes", [])

@@ -37,10 +37,7 @@ class Ending:
         self._grace_seconds = grace_seconds
 
     def pass_on(self, number: int) -> None:
-        """Send the signal to the program and kill the execution after the grace, in a thread.
-
-        The main thread still prints the program's output.
-        """
+        """Send the signal to the program and kill the execution after the grace, in a thread."""
         # Imported late: most commands need no thread.
         import threading
 

@@ -65,10 +65,7 @@ def standard_input(path: str) -> None:
 
 @contextmanager
 def telling(path: str | None) -> Iterator[Callable[[JsonObject, int], None]]:
-    """Give a function that writes an ended execution and its exit code to the file of --meta.
-
-    A refusal inside the context is written to the same file.
-    """
+    """Give a function that writes execution and exit code to the file of --meta, as of refusals."""
     if path is None:
         yield lambda execution, code: None
         return

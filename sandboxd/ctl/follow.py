@@ -114,10 +114,7 @@ def starter(
     body: dict[str, Any],
     begin: Callable[[dict[str, Any], float], JsonObject],
 ) -> Callable[[float], JsonObject]:
-    """Return the function that starts the execution of `body`, for `follow`.
-
-    At a terminal the execution gets no default timeout.
-    """
+    """Return the function that starts `body`, at a terminal without a default timeout."""
     if not arguments.tty:
         return lambda wait: begin(body, wait)
     from sandboxd.ctl import unhurried

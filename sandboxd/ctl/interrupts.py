@@ -15,10 +15,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """A context in which the signals raise Interrupted.
-
-    `held` delays the first signal, `passing` hands the first signal to a function.
-    """
+    """A context in which signals raise Interrupted, but for the first of `held` and `passing`."""
 
     def __init__(self) -> None:
         self._put_off: int | None = None

@@ -103,10 +103,7 @@ def argument_usage(name: str, nargs: int | str | None) -> str:
 
 
 def command_parser(name: str, *, with_payload: bool = True) -> argparse.ArgumentParser:
-    """Return the parser of one command's arguments.
-
-    with_payload: the parsed arguments include the payload, without a `--` before it.
-    """
+    """Return a command's parser. with_payload: parse the payload too, without a `--` before."""
     text = COMMANDS[name]
     parser = _Parser(prog=f"sandboxctl {name}", description=f"{text[0].upper()}{text[1:]}.")
     parser.set_defaults(command=name)

@@ -24,10 +24,7 @@ def user(uid: int) -> str:
 
 
 def resolve(client: Client, ref: str) -> str:
-    """Return the id for OWNER/NAME (owner: name or uid); any other reference unchanged.
-
-    Raises SandboxNotFound.
-    """
+    """Return the id for OWNER/NAME (owner: name or uid), else `ref`. Raises SandboxNotFound."""
     owner, slash, name = ref.partition("/")
     if not slash:
         return ref

@@ -15,10 +15,7 @@ class Stamped:
         self._is_within_line = False
 
     def lines(self, data: bytes, at: datetime | None) -> bytes:
-        """Return the next piece with `at` before each line that begins in that piece.
-
-        at: when the piece came (None = unknown).
-        """
+        """Return the next piece, with `at` (None = unknown) before each line that begins there."""
         if not data:
             return b""
         begin = f"{UNKNOWN if at is None else _utc(at)} ".encode()

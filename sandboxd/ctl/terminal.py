@@ -31,10 +31,7 @@ class Detached(Exception):
 
 
 def size(otherwise: str = "leave -t out") -> dict[str, int]:
-    """Return rows and columns of the terminal on standard input. Raises InvalidRequest.
-
-    otherwise: the hint for a missing terminal.
-    """
+    """Return rows and columns of standard input. Raises InvalidRequest with this hint."""
     if not sys.stdin.isatty():
         raise InvalidRequest(
             "cannot give the program a terminal: standard input is no terminal", hint=otherwise
@@ -109,10 +106,7 @@ class Keys:
                 return passed
 
     def filter(self, typed: bytes) -> tuple[bytes, bool]:
-        """Return the keys for the program, and whether the detach keys were typed.
-
-        A first detach key is held back until the next key.
-        """
+        """Return the keys to pass on, and whether to detach; a first detach key is held back."""
         data = self._held + typed
         before, found, _ = data.partition(DETACH_KEYS)
         if found:

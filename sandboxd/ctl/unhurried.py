@@ -20,10 +20,7 @@ def start(
     body: dict[str, Any],
     begin: Callable[[dict[str, Any]], JsonObject],
 ) -> JsonObject:
-    """Start `body` without a default timeout; a timeout given here or to the sandbox is kept.
-
-    ref: the sandbox; None = a new sandbox for the call.
-    """
+    """Start `body` without a default timeout. ref: the sandbox; None = a new one for the call."""
     if _FIELD in body["limits"]:
         return begin(body)
     default = client.host()["limits"][_FIELD]

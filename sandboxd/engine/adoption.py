@@ -66,10 +66,7 @@ class Adoption:
             _log.warning("Removed %s, which no record knows", unit)
 
     async def _end_unknown(self, sandbox_id: str, known: Collection[str]) -> None:
-        """End executions whose record is missing or unreadable, since no caller could follow them.
-
-        An execution whose removal was cut short has no running command.
-        """
+        """End executions without a readable record: no caller could follow them."""
         context = self._context
         for execution_id in await context.workspaces.execution_ids(sandbox_id):
             if execution_id in known:
@@ -83,10 +80,7 @@ class Adoption:
             await context.workspaces.discard_execution(sandbox_id, execution_id)
 
     async def _has_disk(self, sandbox: Sandbox) -> bool:
-        """Set the sandbox's disk limit again; return whether the limit holds.
-
-        User quota may have been switched on meanwhile, and a disk image may need a new mount.
-        """
+        """Set the disk limit again, as quotas may be new; return whether the limit holds."""
         try:
             await self._context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
         except SandboxdError as exc:
@@ -150,8 +144,7 @@ class Adoption:
         _log.warning("Took back execution %s, which had not been started", execution.id)
 
     async def _collect(self, live: LiveSandbox, execution: Execution) -> None:
-        """Remove an execution's cgroup; errors are left to the reconcile, so that the start goes
-        on."""
+        """Remove an execution's cgroup; an error is left to the reconcile."""
         try:
             await self._context.scheme.collect(live.sandbox, execution)
         except SandboxdError as exc:

@@ -83,10 +83,7 @@ class DiskKeeper:
         return live.disk.used_bytes
 
     def taker(self, live: LiveSandbox) -> Callable[[int], Awaitable[None]]:
-        """Return the function that a writer calls with the size before each write.
-
-        The function raises DiskQuotaExceeded or DiskUncountable.
-        """
+        """Return a writer's check of each size, raising DiskQuotaExceeded, DiskUncountable."""
 
         async def take(size: int) -> None:
             if self._context.workspaces.holds_disk(live.sandbox.id):

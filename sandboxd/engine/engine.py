@@ -293,10 +293,7 @@ class Engine:
 
     @contextmanager
     def follow(self, caller: Caller, ref: str, execution_id: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set whenever output may have come, and at the execution's end.
-
-        A reader clears the event before reading the spools.
-        """
+        """Yield an event, set at output and end; to be cleared before the spools are read."""
         running = self._find(caller, ref, execution_id)
         execution, news = running.execution, asyncio.Event()
         watch = self._context.workspaces.watch_output
@@ -330,10 +327,7 @@ class Engine:
     # -- files
 
     def files(self, caller: Caller, ref: str) -> AbstractAsyncContextManager[SandboxFiles]:
-        """Give access to a sandbox's files until the context ends or the sandbox is released.
-
-        Raises SandboxNotFound, SandboxReleased, QuotaExceeded.
-        """
+        """Give access to files while the sandbox lives. Raises SandboxReleased, QuotaExceeded."""
         live = self._context.registry.find_usable(caller, ref)
         return self._uses.one(caller, live, self._disk.taker(live))
 
@@ -378,10 +372,7 @@ class Engine:
         )
 
     async def set_draining(self, *, draining: bool) -> HostReport:
-        """Refuse new work (or accept work again), across restarts too; running work goes on.
-
-        Raises HostDiskFull, HostStorageFailed.
-        """
+        """Refuse or accept new work, across restarts. Raises HostDiskFull, HostStorageFailed."""
         await self._context.store.save_draining(draining)
         self._context.registry.is_draining = draining
         what = "Draining: taking no new work" if draining else "Taking work again"

@@ -17,10 +17,7 @@ MAX_OWNERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a sandbox or an execution.
-
-    reason: why the sandbox is released.
-    """
+    """An event of a sandbox or an execution. reason: why the sandbox is released."""
 
     type: EventType
     at: datetime
@@ -75,10 +72,7 @@ class Channel:
 
 
 class Events:
-    """A channel per owner and a channel with all events for admins.
-
-    Separate numbers per owner reveal no events of further owners.
-    """
+    """A channel with all events for admins, and one per owner with separate numbers."""
 
     def __init__(self, *, size: int = KEPT_EVENTS, owners: int = MAX_OWNERS) -> None:
         self._size = size

@@ -119,10 +119,7 @@ class Executions:
     async def conclude(
         self, live: LiveSandbox, running: LiveExecution, facts: Facts | None
     ) -> None:
-        """Judge the end of a watched or adopted execution, save the record and publish the event.
-
-        facts: None if the shim left no record.
-        """
+        """Judge and save an end, and publish the event. facts: None if the shim left no record."""
         if facts is None:
             _log.error("Cannot tell how execution %s ended: its shim died", running.execution.id)
             outcome = _unseen(running)

@@ -24,20 +24,14 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class HistorySnapshot:
-    """The history at a moment.
-
-    Immutable, so that a thread may sum up: a day of many owners takes seconds.
-    """
+    """The history at a moment; immutable, so that a thread may sum up for seconds."""
 
     now: datetime
     known_since: datetime
     _intervals: list[Interval]
 
     def period(self, caller: Caller, since: datetime, until: datetime, points: int) -> Period:
-        """Return the part that `caller` may see, in at most `points` points.
-
-        Empty points are left out.
-        """
+        """Return the part that `caller` may see, in at most `points` points, none empty."""
         minutes = max(1.0, (until - since).total_seconds() / INTERVAL_SECONDS)
         width = INTERVAL_SECONDS * -(-minutes // points)
         found: dict[int, UsageTotals] = {}
@@ -159,10 +153,7 @@ class History:
         return HistorySnapshot(now, min(self.known_since, now), intervals)
 
     def _forget_gone(self, running: set[_Key]) -> None:
-        """Drop counts of executions without a reported end.
-
-        Deferred, since an end may be about to be reported.
-        """
+        """Drop counts of executions without a reported end; late, as an end may be to come."""
         if len(self._counted) > 2 * len(running) + _SPARE_COUNTS:
             self._counted = {key: was for key, was in self._counted.items() if key in running}
 

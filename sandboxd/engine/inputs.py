@@ -94,10 +94,7 @@ async def close(running: LiveExecution) -> None:
 
 
 async def resize(running: LiveExecution, size: TerminalSize) -> None:
-    """Change the terminal's size.
-
-    Raises ExecutionFinished, and InvalidRequest without a terminal.
-    """
+    """Change the terminal's size. Raises ExecutionFinished; InvalidRequest without a terminal."""
     if running.execution.command.tty is None:
         raise InvalidRequest(
             f"cannot resize: execution {running.execution.id} has no terminal",

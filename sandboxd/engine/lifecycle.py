@@ -41,10 +41,7 @@ class Counters:
 
 
 class Lifecycle:
-    """Publishes events, writes audit lines, counts.
-
-    logs_arguments: whether audit lines show the commands' arguments.
-    """
+    """Publishes events, counts, writes audit lines (logs_arguments: with the commands)."""
 
     def __init__(self, clock: Clock, *, logs_arguments: bool = False) -> None:
         self._clock = clock

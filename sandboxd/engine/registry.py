@@ -217,10 +217,7 @@ class Registry:
         self._sandboxes.pop(live.sandbox.id, None)
 
     def find(self, caller: Caller, reference: str) -> LiveSandbox:
-        """Return a sandbox by id, or a live sandbox by the caller's own name.
-
-        Raises SandboxNotFound.
-        """
+        """Return a sandbox by id, or a live one by the caller's name. Raises SandboxNotFound."""
         live = self._sandboxes.get(reference)
         if live is not None and caller.may_see(live.sandbox.owner_uid):
             return live
@@ -354,10 +351,7 @@ class Registry:
     def reservation(
         self, owner_uid: int, name: str | None, memory_bytes: int, record_bytes: int = 0
     ) -> Iterator[None]:
-        """Hold a name, memory and room for the record during a creation.
-
-        Raises NameInUse, QuotaExceeded, CapacityExceeded.
-        """
+        """Hold name, memory and record bytes. Raises NameInUse, QuotaExceeded, CapacityExceeded."""
         if name is not None and self._has_name(owner_uid, name):
             raise NameInUse(
                 f"cannot create sandbox {name!r}: the name is in use",

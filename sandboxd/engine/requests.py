@@ -65,10 +65,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """A sandbox's usage and number of executions with kept records.
-
-    by_execution: usage of each running execution, if asked for.
-    """
+    """A sandbox's usage, running executions' usage if asked for, and execution counts."""
 
     sandbox: Sandbox
     usage: SandboxUsage

@@ -28,11 +28,7 @@ def excess(
     size: Callable[[T], int],
     since: Callable[[T], float],
 ) -> list[T]:
-    """Return the entries to remove so that the sum of sizes meets the bound.
-
-    Chooses repeatedly the largest entry of the owner with the largest sum; of equal entries the
-    oldest.
-    """
+    """Return the entries above the bound: of the owner with most, largest and oldest first."""
     of_owner: dict[int, list[T]] = defaultdict(list)
     sums: dict[int, int] = defaultdict(int)
     for entry in entries:

@@ -161,10 +161,7 @@ class Sandboxes:
             self._context.lifecycle.sandbox(EventType.SANDBOX_RESUMED, live.sandbox)
 
     def start_release(self, live: LiveSandbox, code: ErrorCode) -> asyncio.Task[None]:
-        """Start a release, unless running; the task ends with the release.
-
-        The code of the first call stays.
-        """
+        """Start a release, unless running; the task ends with the release, the first code stays."""
         if live.release is None or (live.release.done() and not live.is_over):
             code = live.sandbox.release_code or code
             if live.release is None:
@@ -236,10 +233,7 @@ class Sandboxes:
         return sandbox
 
     def _checked_levels(self, request: SandboxRequest) -> tuple[Isolation, Network]:
-        """Return the isolation and network of a request.
-
-        Raises when the host cannot give the isolation, root or binds of the request.
-        """
+        """Return isolation and network. Raises if the host cannot give level, root or binds."""
         offers = self._context.settings.offers
         level, network = offers.choose(request.isolation, request.network)
         for field in ("rootfs", "binds"):
@@ -388,10 +382,7 @@ def _is_collected(running: LiveExecution) -> bool:
 
 
 def _follow(execution: Execution, sandbox_limits: Limits) -> Limits:
-    """Return an execution's limits after a change of the sandbox's limits.
-
-    A limit that the execution asked for stays, but never above the sandbox's.
-    """
+    """Return an execution's limits: its own where asked for, at most the sandbox's."""
     changes = {}
     for name in SCOPE_LIMITS:
         bound = getattr(sandbox_limits, name)

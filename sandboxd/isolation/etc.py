@@ -79,10 +79,7 @@ def mask(more_hidden: Collection[str], system_paths: Collection[str], own: Colle
 
 
 def entries(seen: Mask) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the masked /etc entry by entry, for a host without overlays.
-
-    The first list has pairs (on the host, inside), the second links (target, path inside).
-    """
+    """Return /etc without overlays: binds (on the host, inside), links (target, inside)."""
     readable, links = [], []
     for name in sorted(set(os.listdir(TOP)) - {*seen.hidden, *seen.own}):
         path = f"{TOP}/{name}"

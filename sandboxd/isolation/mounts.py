@@ -156,10 +156,7 @@ def _keep_own_disk(wanted: HostRoot) -> None:
 
 
 def _forget(root: str) -> None:
-    """Unmount `root` from this mount namespace, if mounted.
-
-    A copied mount would keep the namespaces or disks of other sandboxes.
-    """
+    """Unmount `root` here, if mounted: a copy would keep the mounts of other sandboxes."""
     try:
         linux.unmount(root)
     except OSError as exc:

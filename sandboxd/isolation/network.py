@@ -17,10 +17,7 @@ _REQUEST = struct.Struct("16sh22x")
 
 
 def enter_new(*, loopback: bool) -> None:
-    """Put this process into a new network namespace. Raises OSError.
-
-    loopback: whether `lo` is up; if not, even 127.0.0.1 is unreachable.
-    """
+    """Enter a new network namespace. loopback: whether `lo` (127.0.0.1) is up. Raises OSError."""
     linux.unshare(linux.CLONE_NEWNET)
     if loopback:
         _bring_up(b"lo")

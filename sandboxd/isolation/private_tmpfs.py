@@ -12,10 +12,7 @@ from sandboxd.osutil.locks import locked
 
 
 def prepare(root: str, mode: int, *, private: bool = False) -> None:
-    """Mount the tmpfs, unless mounted. Raises OSError.
-
-    private: mounts below stay in this mount namespace.
-    """
+    """Mount the tmpfs, unless mounted. private: not in other namespaces. Raises OSError."""
     os.makedirs(root, mode=mode, exist_ok=True)
     with locked(open_directory(os.path.dirname(root))):
         if not os.path.ismount(root):

@@ -31,10 +31,7 @@ _OUT_OF_REACH = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EACCES)
 
 
 def seal(kept: Iterable[str]) -> None:
-    """Make all mounts of this process's mount namespace read-only, except `kept`.
-
-    The mount namespace must be this process's own, with private propagation. Raises OSError.
-    """
+    """Make this process's own, private mount namespace read-only, except `kept`. Raises OSError."""
     kept = tuple(kept)
     try:
         _seal_tree()

@@ -112,10 +112,7 @@ def missing() -> str | None:
 
 
 def choose(*, strict: bool, set_id: bool) -> Filter | None:
-    """Return the filter for a command; None on a host without filters, which has level basic alone.
-
-    set_id: whether the command may make set-user-ID and set-group-ID files.
-    """
+    """Return the filter; None on a host without. set_id: whether set-id bits may be made."""
     if missing() is not None:
         return None
     wanted = (strict, not set_id)

@@ -191,10 +191,7 @@ def _await_exec(pid: int, error_fd: int) -> SetupUse:
 
 
 def _read_all(fd: int) -> bytes | None:
-    """Read until the writers close the pipe; None after 60 seconds.
-
-    An exec from a dead network file system must not hold the shim for ever.
-    """
+    """Read until the writers close the pipe; None after 60 seconds, as for a dead file system."""
     poller = select.poll()
     poller.register(fd, select.POLLIN | select.POLLHUP)
     deadline = time.monotonic() + _EXEC_SECONDS

@@ -31,18 +31,12 @@ class Ending:
             self.reason = self._stopping_for or reason if reason == "exited" else reason
 
     def exceeded_output(self, reason: str) -> None:
-        """Replace the reason "exited": the output exceeded a limit before the exit.
-
-        Which of the two the shim sees first is chance.
-        """
+        """Replace the reason "exited": the output passed a limit before the exit was seen."""
         if self.reason == "exited":
             self.reason = reason
 
     def stop(self, reason: str, *, grace_seconds: float, now: float) -> bool:
-        """End the execution, at once or after the grace time; return whether to send SIGTERM now.
-
-        A frozen program could not answer a SIGTERM, and gets no grace.
-        """
+        """End the execution; return whether to send SIGTERM now. Frozen programs get no grace."""
         self._stopping_for = self._stopping_for or reason
         if grace_seconds <= 0 or self.is_frozen:
             self.conclude(self._stopping_for)

@@ -14,10 +14,7 @@ _LAST_SECONDS = 0.13
 
 
 class PeakSampler:
-    """Samples of the command's main process. pid: in the mounted /proc.
-
-    peak_bytes: the peak since the exec, None before the first sample that found the process.
-    """
+    """Samples of process `pid` (in the mounted /proc); the peak since the exec is None at first."""
 
     def __init__(self, pid: int, now: float) -> None:
         self.peak_bytes = verify.peak_bytes(pid)

@@ -63,10 +63,7 @@ class Tree:
 
     @property
     def at_end(self) -> int | None:
-        """At least how many processes the kill found alive at once; None without a pid namespace.
-
-        To be asked after `kill`.
-        """
+        """The least number of processes at the kill; None before, or without a pid namespace."""
         return self.killed_count + 1 if self._pid_namespace else None
 
     def signal(self, number: int) -> None:

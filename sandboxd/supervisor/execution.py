@@ -199,10 +199,7 @@ class Execution(Group):
         return self._used.cpu_seconds
 
     def write_report(self, now: float, *, at_once: bool = False) -> None:
-        """Write the usage for the shim and for the supervisor's successor.
-
-        Writes at most once a second, unless `at_once`, and only changes.
-        """
+        """Write changed usage for shim and successor, once a second at most unless `at_once`."""
         if at_once or now - self._written_at >= _WRITE_SECONDS:
             self._written_at = now
             report = self.report()

@@ -45,10 +45,7 @@ def sees_mapped() -> bool:
 
 
 class Walker:
-    """Walks over files on `device`.
-
-    new_memory: a counter that the owner increases when the host's files in memory grow.
-    """
+    """Walks over files on `device`. new_memory: raised when the host has more files in memory."""
 
     def __init__(self, device: int) -> None:
         self._device = device

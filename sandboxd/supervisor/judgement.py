@@ -17,11 +17,7 @@ from sandboxd.supervisor.memory import MemoryGauge, MemoryTotals
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The extent of a look.
-
-    unseen_bytes: growth of the host's files in memory since the last scan of the sandbox began.
-    slice_seconds: how long to measure now.
-    """
+    """The extent of a look: unseen growth of files in memory, and the seconds to measure."""
 
     abilities: Abilities
     unseen_bytes: int

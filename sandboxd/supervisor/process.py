@@ -189,10 +189,7 @@ class Process:
                     signal.pidfd_send_signal(pidfd, number)
 
     def stands_still(self) -> bool:
-        """Whether the process runs no more user code before it takes a SIGSTOP.
-
-        True for a process stopped, ended, or in an uninterruptible wait such as vfork(2)'s.
-        """
+        """Whether no more user code runs before a SIGSTOP: stopped, ended, or uninterruptible."""
         try:
             return self._state_words()[0] in b"TtZXD"
         except GONE:
@@ -248,10 +245,7 @@ def proportional(pid: int) -> tuple[int, int]:
 
 
 def without_files(pid: int) -> tuple[int, int]:
-    """Return the resident (anonymous, shared memory) bytes of a process.
-
-    Pages of disk files are excluded, since the kernel can reclaim them.
-    """
+    """Return resident (anonymous, shared memory) bytes, without reclaimable pages of disk files."""
     values = _status(pid)
     return values.get(b"RssAnon", 0) * 1024, values.get(b"RssShmem", 0) * 1024
 

@@ -41,10 +41,7 @@ class Scan:
         return max(0, shared_bytes - self._known_at)
 
     def is_long(self, now: float) -> bool:
-        """Whether scans take long, so that growth will not be known soon.
-
-        A scan of stopped processes is short and says nothing of the next scan.
-        """
+        """Whether scans take long; a scan of stopped processes is short and tells nothing."""
         so_far = 0.0 if self.work is None else self.work.seconds
         return so_far > _LONG_SECONDS or now < self._long_until
 

@@ -158,10 +158,7 @@ class Server:
             self._stopping = True
 
     def _load(self, name: str) -> str | None:
-        """Follow a sandbox's file; return the error as text, or None.
-
-        The upkeep retries after an error.
-        """
+        """Follow a sandbox's file; return an error as text, which the upkeep retries, or None."""
         try:
             is_there = self._follow(name)
         except (OSError, ValueError) as exc:

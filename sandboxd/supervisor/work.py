@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that a sandbox can make arbitrarily long, done in slices so that no sandbox waits.
-
-Pure; the caller has the clock.
-"""
+"""Slices of work that a sandbox can make arbitrarily long. Pure; the caller has the clock."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ T = TypeVar("T")
 
 
 class Work(Generic[T]):
-    """Work done in steps: a generator that yields often and returns the result.
-
-    seconds: the time taken so far.
-    """
+    """A generator that yields often and returns a result. seconds: the time taken so far."""
 
     def __init__(self, steps: Generator[None, None, T]) -> None:
         self._steps = steps

@@ -64,10 +64,7 @@ def open_beneath(home: int, path: bytes, flags: int, *, follow: bool = True) -> 
 
 
 def open_regular(home: int, path: bytes, uid: int, *, follow: bool = True) -> int:
-    """Open a regular file of `uid` for reading.
-
-    Raises OSError, and FileConflict for any other kind.
-    """
+    """Open a regular file of `uid` for reading. Raises OSError; FileConflict for other kinds."""
     with opened(home, path, os.O_PATH, follow=follow) as name:
         check_own_regular(os.fstat(name), path, uid)
         return os.open(path_of(name), _READ)
@@ -81,10 +78,7 @@ def open_directory(home: int, path: bytes, *, follow: bool = True) -> int:
 
 @contextmanager
 def opened_parent(home: int, path: bytes) -> Iterator[tuple[int, bytes]]:
-    """Open the directory of the last component; yield the descriptor and the component.
-
-    Raises OSError.
-    """
+    """Yield the last component's directory, opened, and the component. Raises OSError."""
     parent, _, name = path.rpartition(b"/")
     with opened(home, parent, os.O_PATH | os.O_DIRECTORY) as fd:
         yield fd, name
@@ -119,10 +113,7 @@ def make_directories(home: int, path: bytes, mode: int) -> None:
 
 
 def _how_much_is_there(home: int, parts: list[bytes]) -> int:
-    """Return how many leading directories of a path exist.
-
-    A binary search: links can make each look-up long.
-    """
+    """Return how many leading directories exist; a binary search, as links make look-ups long."""
     there, missing = 0, len(parts) + 1
     asked = len(parts)
     while missing - there > 1:
@@ -187,10 +178,7 @@ WITH_PARENTS = "a directory on the way there is missing: ?parents=true makes it"
 
 @contextmanager
 def named(verb: str, path: bytes, *, missing: str | None = None) -> Iterator[None]:
-    """Turn an OSError into an API error: "cannot VERB PATH: cause".
-
-    missing: the hint for ENOENT.
-    """
+    """Turn an OSError into "cannot VERB PATH: cause". missing: the hint for ENOENT."""
     try:
         yield
     except OSError as exc:

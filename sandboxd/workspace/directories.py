@@ -57,10 +57,7 @@ class Helpers(Protocol):
     """Processes for work that is too much for the daemon's."""
 
     async def remove_tree(self, path: str, turn: Turn) -> None:
-        """Remove a tree in the owner's turns, however long that takes; stop when cancelled.
-
-        Raises SandboxdError.
-        """
+        """Remove a tree in turns; stop when cancelled. Raises SandboxdError."""
         ...
 
 
@@ -96,10 +93,7 @@ class Directories:
         self._disk.open()
 
     async def use(self, helpers: Helpers, mounts: Mounts) -> None:
-        """Use `helpers` for large removals and `mounts` for disk images from now on.
-
-        Raises ConfigError where images are to hold disk limits and cannot.
-        """
+        """Use helpers for large removals, and images. Raises ConfigError if images fail."""
         self._helpers = helpers
         if self._is_root:
             self._own_disks = OwnDisks(self._root, mounts)
@@ -233,10 +227,7 @@ class Directories:
         return {f"/etc/{name}": os.path.join(directory, name) for name in identity.names(sandbox)}
 
     async def follow_host(self, sandbox: Sandbox) -> None:
-        """Copy the host's names into a sandbox's files of /etc, where the network is the host's.
-
-        The files are mounted in the sandbox's root, so each file is rewritten in place.
-        """
+        """Rewrite the files of a sandbox in the host's network in place, since they are mounted."""
         if identity.follows_host(sandbox):
             await asyncio.to_thread(self._follow_host, sandbox)
 

@@ -78,10 +78,7 @@ class Disk:
         self._rests_until = 0.0
 
     def open(self) -> None:
-        """Find out what holds a sandbox's limit here.
-
-        Raises ConfigError where the means asked for cannot be used.
-        """
+        """Find out what holds a limit here. Raises ConfigError if the means asked for cannot."""
         own_uids = "sandboxes have no uids of their own"
         self._obstacle = self._quota.obstacle() if self._is_root else own_uids
         if self._means is DiskMeans.QUOTA and self._obstacle is not None:
@@ -205,10 +202,7 @@ class Disk:
         return await finished(asyncio.get_running_loop().run_in_executor(self._scanner, work))
 
     async def growth_bytes(self) -> int:
-        """Return the bytes by which the file system has grown since the start.
-
-        Bytes by which the file system shrank meanwhile are not taken off.
-        """
+        """Return the growth of the file system since the start, in bytes, without shrinkage."""
         return await asyncio.to_thread(self._growth_bytes)
 
     def _growth_bytes(self) -> int:

@@ -19,10 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A path in a sandbox: `path` below `top`, a directory of the sandbox.
-
-    asked: the path as the caller spells it, for answers and messages.
-    """
+    """A path below the directory `top`. asked: as the caller spells the path, for messages."""
 
     top: str
     path: bytes
@@ -67,10 +64,7 @@ class HomeContext:
         return await self.workers.run_steps(self.turn, self.uid, steps)
 
     def locate(self, asked: bytes) -> Spot:
-        """Return the spot of a clean path.
-
-        Raises AccessDenied for an absolute path outside `inside`.
-        """
+        """Return the spot of a clean path. Raises AccessDenied for one outside `inside`."""
         if not asked.startswith(b"/"):
             return Spot(self.home, asked, asked)
         for prefix in sorted(self.inside, key=len, reverse=True):

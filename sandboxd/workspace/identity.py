@@ -63,10 +63,7 @@ def follows_host(sandbox: Sandbox) -> bool:
 
 
 def text(sandbox: Sandbox, name: str, home: str) -> str:
-    """Return the contents of one identity file.
-
-    In the host's file system the host's accounts follow the sandbox's.
-    """
+    """Return an identity file's text; without a root the host's accounts follow the sandbox's."""
     match name:
         case "passwd":
             line = _PASSWD.format(uid=sandbox.uid, home=home_inside(sandbox, home))

@@ -21,10 +21,7 @@ _RUNTIME_LOCK = "daemon.lock"
 
 @contextmanager
 def lock(state_directory: str, runtime_directory: str) -> Iterator[None]:
-    """Hold the locks of both directories. Raises ConfigError where a second daemon has a lock.
-
-    A daemon removes from both at start all that is unknown to the daemon.
-    """
+    """Hold the locks of both directories. Raises ConfigError where a second daemon has a lock."""
     # Both may be one directory.
     with _locked(state_directory, "lock", "state", "--state-dir"):
         with _locked(runtime_directory, _RUNTIME_LOCK, "sockets", "--runtime-dir"):

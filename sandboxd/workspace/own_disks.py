@@ -96,10 +96,7 @@ class OwnDisks:
         return self._mounts.directory(sandbox_id)
 
     async def hold(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Give a sandbox an image with room for `size_bytes`.
-
-        Raises LimitBelowUsage, SandboxdError.
-        """
+        """Give a sandbox an image of `size_bytes`. Raises LimitBelowUsage, SandboxdError."""
         self._ids.add(sandbox.id)
         image = self._image(sandbox.id)
         try:

@@ -98,10 +98,7 @@ def _take(directory: int) -> None:
 
 
 def _empty(top: int, pace: _Pace, outer: int | None = None) -> None:
-    """Remove all entries of a directory.
-
-    outer: the directory that subvolumes are moved to; None = subvolumes are removed here.
-    """
+    """Remove all entries. outer: where subvolumes are moved to; None = they are removed here."""
     while True:
         directories = []
         # btrfs shows entries moved here since only after a rewind (Linux 6.5).

@@ -10,10 +10,7 @@ from sandboxd.protocol.times import ENTRY, HEADER, MAGIC
 
 
 def parsed(data: bytes) -> OutputTimes | None:
-    """Return the output times in the bytes of a times file.
-
-    None where the bytes are no times file, or have no whole entry.
-    """
+    """Return the times in a times file's bytes; None without a whole entry, or for other bytes."""
     count = (len(data) - HEADER.size) // ENTRY.size
     if count < 1 or not data.startswith(MAGIC):
         return None

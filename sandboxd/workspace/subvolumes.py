@@ -45,10 +45,7 @@ def make_writable(top: int) -> bool:
 
 
 def destroy(directory: int, name: str) -> None:
-    """Remove the subvolume `name` with all contents.
-
-    Raises OSError: ENOTEMPTY where the subvolume has subvolumes below.
-    """
+    """Remove a subvolume with all contents. Raises OSError: ENOTEMPTY with subvolumes below."""
     fcntl.ioctl(directory, _SNAP_DESTROY, bytearray(_ARGUMENTS.pack(0, os.fsencode(name))))
 
 

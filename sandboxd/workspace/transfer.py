@@ -109,10 +109,7 @@ class Writer:
         return replaced is None
 
     def _replaced(self, home: int) -> os.stat_result | None:
-        """Return the stat of the file to be replaced; None for no file or a link.
-
-        Raises FileConflict.
-        """
+        """Return the stat of the replaced file, None for none or a link. Raises FileConflict."""
         with opened_parent(home, self._spot.path) as (parent, name):
             try:
                 found = os.stat(name, dir_fd=parent, follow_symlinks=False)

@@ -61,10 +61,7 @@ class DirectoryWatches:
 
     @contextmanager
     def watching(self, path: str, ring: Ring) -> Iterator[None]:
-        """Call `ring` after writes to files in the directory `path`, once for several in a row.
-
-        Writes to times files do not count. A call may also come without a change.
-        """
+        """Call `ring` after writes in `path` but of times, and sometimes without a change."""
         watched = self._by_path.get(path)
         if watched is None:
             watched = self._by_path[path] = _Watched(path)

@@ -52,10 +52,7 @@ class Workers:
     async def run(
         self, turn: Turn, uid: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call `work` as `uid` in a thread, in turn.
-
-        After a cancellation `work` has ended or never begins.
-        """
+        """Call `work` as `uid` in a thread, in turn; a cancelled call leaves nothing running."""
         call = partial(self._as, uid, partial(work, *args, **kwargs))
         async with self._turns.one(turn):
             future = asyncio.get_running_loop().run_in_executor(self._pool, call)

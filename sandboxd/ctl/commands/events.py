@@ -64,10 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _look_for(client: Client, ref: str) -> None:
-    """Warn about an unknown name, most often a slip.
-
-    A later sandbox, or a sandbox of another owner, may have the name.
-    """
+    """Warn about an unknown name, most often a slip; a later sandbox may have the name."""
     try:
         client.get_sandbox(ref)
     except SandboxNotFound as exc:

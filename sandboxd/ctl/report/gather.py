@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports from the daemon's answers.
-
-Memory is bounded: only the largest executions are kept, and POINTS points.
-"""
+"""Reports from the daemon's answers, in bounded memory: POINTS points, the largest executions."""
 
 from __future__ import annotations
 

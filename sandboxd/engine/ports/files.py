@@ -113,10 +113,7 @@ class SandboxFiles(Protocol):
         ...
 
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
-        """Make a directory.
-
-        parents: make missing parents too, and accept an existing directory.
-        """
+        """Make a directory. parents: make missing parents too, and accept an existing directory."""
         ...
 
     async def rename(self, path: bytes, to: bytes) -> None:

@@ -25,10 +25,7 @@ class Input(Protocol):
         ...
 
     async def write(self, data: memoryview) -> int:
-        """Write a part of `data` once there is room; return the bytes written.
-
-        Raises StdinClosed.
-        """
+        """Write a part of `data` once there is room; return its length. Raises StdinClosed."""
         ...
 
 

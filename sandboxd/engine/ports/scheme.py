@@ -33,10 +33,7 @@ class Scheme(Protocol):
 
     @property
     def holds_all_tasks(self) -> bool:
-        """Whether the kernel limits the sum of all sandboxes' processes and threads.
-
-        Then the sum needs no admission check.
-        """
+        """Whether the kernel limits all sandboxes' tasks together: no admission check then."""
         ...
 
     @property
@@ -78,10 +75,7 @@ class Scheme(Protocol):
         ...
 
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
-        """Remove the remains of an execution whose shim is gone.
-
-        A never placed execution is no error.
-        """
+        """Remove what is left of an execution without a shim; a never placed one is no error."""
         ...
 
     async def change_limits(
@@ -128,10 +122,7 @@ class Scheme(Protocol):
         ...
 
     async def adopt_sandbox(self, sandbox: Sandbox, execution_ids: Collection[str]) -> bool:
-        """Return whether an earlier daemon's place still exists.
-
-        The place's state of executions outside `execution_ids` is dropped.
-        """
+        """Return whether the place still exists; executions outside `execution_ids` are dropped."""
         ...
 
     async def without_place(self, sandboxes: Collection[Sandbox]) -> Collection[str]:

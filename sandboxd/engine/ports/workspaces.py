@@ -81,10 +81,7 @@ class Workspaces(Protocol):
         ...
 
     async def limit_disk(self, sandbox: Sandbox, size_bytes: int) -> None:
-        """Set the kernel's disk limit in bytes, where possible; `create` sets the first.
-
-        Raises LimitBelowUsage where the disk cannot shrink below the use.
-        """
+        """Set the kernel's disk limit in bytes, where possible. Raises LimitBelowUsage."""
         ...
 
     async def lift_disk_limit(self, uid: int) -> None:
