@@ -11,7 +11,7 @@ from typing import Any
 
 from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Offers
-from sandboxd.core.model import Enforcement, Limits
+from sandboxd.core.model import Enforcement
 from sandboxd.core.policy import LimitPolicy
 from sandboxd.core.turns import Turns
 from sandboxd.engine.lifecycle import Lifecycle
@@ -106,7 +106,6 @@ class Context:
     starts: Turns = field(default_factory=lambda: Turns(_UNDER_WAY))
     ends: Turns = field(default_factory=lambda: Turns(_UNDER_WAY))
 
-    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+    def enforcement(self) -> Mapping[str, Enforcement]:
         """Return the enforcement of each limit of a sandbox and the sandbox's executions."""
-        held = dict(self.scheme.enforcement(limits))
-        return {**held, "disk_bytes": self.workspaces.disk_enforcement()}
+        return {**self.scheme.enforcement(), "disk_bytes": self.workspaces.disk_enforcement()}

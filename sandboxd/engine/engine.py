@@ -366,7 +366,7 @@ class Engine:
                 tasks_source=registry.tasks.source,
             ),
             limits=defaults,
-            enforcement=context.enforcement(defaults),
+            enforcement=context.enforcement(),
             isolation=settings.offers,
             missing=settings.missing,
         )

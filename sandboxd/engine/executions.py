@@ -220,7 +220,7 @@ class Executions:
             command=request.command,
             limits=limits,
             own_limits=frozenset(request.limits.as_dict()),
-            enforcement=context.enforcement(limits),
+            enforcement=context.enforcement(),
             created_at=context.clock.now(),
             unit=context.scheme.execution_unit(sandbox.id, execution_id),
             request_id=None if request.origin is None else request.origin.request_id,
@@ -274,7 +274,7 @@ class Executions:
     def _environment(self, sandbox: Sandbox, execution: Execution, home: str) -> Mapping[str, str]:
         settings = self._context.settings
         private = settings.private_mounts or sandbox.has_own_root
-        hints = self._context.scheme.environment(sandbox, execution.limits)
+        hints = self._context.scheme.environment(execution.limits)
         return {
             "PATH": f"{_PATH}:{home}/.local/bin",
             "HOME": home,

@@ -117,7 +117,7 @@ class LiveSandbox:
 
     @property
     def is_over(self) -> bool:
-        """Whether the sandbox is released or failed, so that only records are left."""
+        """Whether the sandbox is released, so that only records are left."""
         return self.sandbox.state is SandboxState.RELEASED
 
     def touch(self, clock: Clock) -> None:
@@ -195,7 +195,7 @@ class Registry:
     @property
     def executions_running(self) -> int:
         """Number of running and starting executions."""
-        return sum(len(live.running()) + live.starting for live in self._sandboxes.values())
+        return _executing(self._sandboxes.values())
 
     def add(self, live: LiveSandbox) -> None:
         """Make a sandbox visible to `find`, and wake waiters for a sandbox."""
@@ -259,17 +259,11 @@ class Registry:
         record_bytes: int = 0,
     ) -> None:
         """Raise QuotaExceeded when the owner's use plus these amounts passes the owner's share."""
-        lives = [
-            live
-            for live in self._sandboxes.values()
-            if live.sandbox.owner_uid == owner_uid and not live.is_over
-        ]
-        mine = [one for one in self._reservations if one.owner_uid == owner_uid]
+        lives, mine = self._lives(owner_uid), self._reserved(owner_uid)
         used = {
             "sandboxes": len(lives) + len(mine),
-            "memory_bytes": sum(live.sandbox.limits.memory_bytes for live in lives)
-            + sum(one.memory_bytes for one in mine),
-            "executions": sum(len(live.running()) + live.starting for live in lives),
+            "memory_bytes": _promised(lives, mine),
+            "executions": _executing(lives),
             "record_bytes": sum(live.record_bytes for live in lives)
             + sum(one.record_bytes for one in mine),
         }
@@ -289,8 +283,7 @@ class Registry:
 
     def _records_of_others(self, owner_uid: int) -> int:
         """Return the bytes of records of all owners except this owner and root."""
-        lives = (live for live in self._sandboxes.values() if not live.is_over)
-        kept = [(live.sandbox.owner_uid, live.record_bytes) for live in lives]
+        kept = [(live.sandbox.owner_uid, live.record_bytes) for live in self._lives()]
         kept += [(one.owner_uid, one.record_bytes) for one in self._reservations]
         return sum(size for uid, size in kept if uid not in (0, owner_uid))
 
@@ -332,20 +325,12 @@ class Registry:
     @property
     def committed_bytes(self) -> int:
         """Memory promised to all sandboxes, including sandboxes under creation."""
-        lives = [live for live in self._sandboxes.values() if not live.is_over]
-        kept = sum(live.sandbox.limits.memory_bytes for live in lives)
-        return kept + sum(one.memory_bytes for one in self._reservations)
+        return _promised(self._lives(), self._reservations)
 
     def share_of(self, owner_uid: int) -> tuple[int, int]:
         """Return an owner's promised memory in bytes and number of running executions."""
-        lives = [
-            live
-            for live in self._sandboxes.values()
-            if live.sandbox.owner_uid == owner_uid and not live.is_over
-        ]
-        made = sum(one.memory_bytes for one in self._reservations if one.owner_uid == owner_uid)
-        promised = sum(live.sandbox.limits.memory_bytes for live in lives) + made
-        return promised, sum(len(live.running()) + live.starting for live in lives)
+        lives = self._lives(owner_uid)
+        return _promised(lives, self._reserved(owner_uid)), _executing(lives)
 
     @contextmanager
     def reservation(
@@ -370,13 +355,23 @@ class Registry:
             self._reservations.remove(entry)
 
     def _has_name(self, owner_uid: int, name: str) -> bool:
-        if any((one.owner_uid, one.name) == (owner_uid, name) for one in self._reservations):
+        if any(one.name == name for one in self._reserved(owner_uid)):
             return True
-        return any(
-            (live.sandbox.owner_uid, live.sandbox.name) == (owner_uid, name)
-            for live in self._sandboxes.values()
-            if not live.is_over
-        )
+        return any(live.sandbox.name == name for live in self._lives(owner_uid))
+
+    def _lives(self, owner_uid: int | None = None) -> list[LiveSandbox]:
+        """Return the sandboxes that are not over, of one owner or of all."""
+        found = [live for live in self._sandboxes.values() if not live.is_over]
+        return [one for one in found if owner_uid in (None, one.sandbox.owner_uid)]
+
+    def _reserved(self, owner_uid: int) -> list[_Reservation]:
+        return [one for one in self._reservations if one.owner_uid == owner_uid]
+
+
+def _promised(lives: Iterable[LiveSandbox], reserved: Iterable[_Reservation]) -> int:
+    """Return the memory of sandboxes, and of sandboxes under creation, in bytes."""
+    made = sum(live.sandbox.limits.memory_bytes for live in lives)
+    return made + sum(one.memory_bytes for one in reserved)
 
 
 def _executing(lives: Iterable[LiveSandbox]) -> int:

@@ -55,7 +55,7 @@ class Sandboxes:
         context = self._context
         context.registry.check_takes_work()
         limits = context.settings.policy.for_sandbox(request.limits)
-        enforcement = context.enforcement(limits)
+        enforcement = context.enforcement()
         check_required(request.require, request.require_by, enforcement)
         level, network = self._checked_levels(request)
         registry = context.registry
@@ -284,7 +284,7 @@ class Sandboxes:
             await context.workspaces.limit_disk(sandbox, before.disk_bytes)
             raise
         sandbox.limits = limits
-        sandbox.enforcement = context.enforcement(limits)
+        sandbox.enforcement = context.enforcement()
         for running, changed in changes:
             running.execution.limits = changed
 

@@ -99,7 +99,7 @@ class RlimitScheme:
         """There are no cgroups."""
         return None
 
-    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+    def enforcement(self) -> Mapping[str, Enforcement]:
         """Who holds each limit. A bound on each process alone does not hold the sum: `none`."""
         return supervisor_limits.enforcement(self._features)
 
@@ -109,7 +109,7 @@ class RlimitScheme:
             self._features, limits, address_space_bytes=self._address_space_bytes
         )
 
-    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
+    def environment(self, limits: Limits) -> Mapping[str, str]:
         """Hints for runtimes that size themselves by the host."""
         return common.hints(limits)
 

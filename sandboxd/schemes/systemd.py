@@ -191,7 +191,7 @@ class SystemdScheme:
         above = units.slice_path(self.sandbox_unit(sandbox_id))
         return f"{above}/{self.execution_unit(sandbox_id, execution_id)}"
 
-    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+    def enforcement(self) -> Mapping[str, Enforcement]:
         held = dict(common.enforcement())
         for name in SCOPE_LIMITS:
             detail = f"{BY_NAME[name].file} of the sandbox's slice and of each execution's scope"
@@ -291,7 +291,7 @@ class SystemdScheme:
         back = partial(self._slices.set_limits, sandbox_slice, old)
         undo.push_async_callback(quietly, back, f"restore the limits of {sandbox_slice.unit}")
 
-    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
+    def environment(self, limits: Limits) -> Mapping[str, str]:
         """Hints, since nobody can read the limits of a cgroup inside: a root of its own has no
         /sys, and at basic the cgroups are hidden."""
         return common.hints(limits)

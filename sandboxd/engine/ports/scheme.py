@@ -54,7 +54,7 @@ class Scheme(Protocol):
         parent is the sandbox's. None where there is none."""
         ...
 
-    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+    def enforcement(self) -> Mapping[str, Enforcement]:
         """Return the enforcement of each limit of a sandbox and the sandbox's executions."""
         ...
 
@@ -62,7 +62,7 @@ class Scheme(Protocol):
         """Return the command's own rlimits: name in the resource module -> (soft, hard)."""
         ...
 
-    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
+    def environment(self, limits: Limits) -> Mapping[str, str]:
         """Return variables that tell a command its limits; the caller's variables win."""
         ...
 

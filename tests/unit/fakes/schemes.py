@@ -46,7 +46,7 @@ class FakeScheme:
     def execution_cgroup(self, sandbox_id: str, execution_id: str) -> str | None:
         return f"sandboxd.slice/sandboxd-{sandbox_id}.slice/{execution_id}.scope"
 
-    def enforcement(self, limits: Limits) -> Mapping[str, Enforcement]:
+    def enforcement(self) -> Mapping[str, Enforcement]:
         held = {name: Enforcement(EnforcedBy.KERNEL, file) for name, file in _FILES.items()}
         unheld = dict.fromkeys(_UNHELD, Enforcement(EnforcedBy.NONE, "no block device"))
         return {**common.enforcement(), **held, **unheld}
@@ -54,7 +54,7 @@ class FakeScheme:
     def rlimits(self, limits: Limits) -> Mapping[str, tuple[int, int]]:
         return common.rlimits(limits)
 
-    def environment(self, sandbox: Sandbox, limits: Limits) -> Mapping[str, str]:
+    def environment(self, limits: Limits) -> Mapping[str, str]:
         return {}
 
     async def create_sandbox(self, sandbox: Sandbox) -> None:

@@ -55,10 +55,10 @@ async def test_io_limits_that_do_not_arrive_are_not_asked_for(
     manager.ignore.add("IO")
     scheme = await opened(manager, tmp_path)
     await scheme.create_sandbox(sandbox())
-    held = scheme.enforcement(LIMITS)["io_read_bytes_per_second"]
+    held = scheme.enforcement()["io_read_bytes_per_second"]
     assert held.by is EnforcedBy.NONE
     assert "no block device of its own is under /var/lib" in held.detail
-    assert scheme.enforcement(LIMITS)["memory_bytes"].by is EnforcedBy.KERNEL
+    assert scheme.enforcement()["memory_bytes"].by is EnforcedBy.KERNEL
 
 
 async def test_an_execution_s_cgroup_is_below_its_sandbox_s(
