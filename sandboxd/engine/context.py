@@ -11,7 +11,7 @@ from typing import Any
 
 from sandboxd.core.binds import BindPolicy
 from sandboxd.core.levels import Offers
-from sandboxd.core.model import Enforcement
+from sandboxd.core.model import Enforcement, Execution, OutputSummary, Sandbox
 from sandboxd.core.policy import LimitPolicy
 from sandboxd.core.turns import Turns
 from sandboxd.engine.lifecycle import Lifecycle
@@ -20,8 +20,9 @@ from sandboxd.engine.ports.launch import Launcher
 from sandboxd.engine.ports.scheme import Roots, Scheme
 from sandboxd.engine.ports.store import HistoryStore, Store
 from sandboxd.engine.ports.workspaces import Workspaces
-from sandboxd.engine.registry import Registry
+from sandboxd.engine.registry import LiveExecution, LiveSandbox, Registry
 from sandboxd.engine.requests import CgroupReport
+from sandboxd.errors import SandboxdError
 
 _log = logging.getLogger(__name__)
 # Creations and starts under way at a time, and steps of releases. All of these wait for the same
@@ -105,6 +106,24 @@ class Context:
     # Turns of owners. Releases, which processes that die slowly delay, keep no start waiting.
     starts: Turns = field(default_factory=lambda: Turns(_UNDER_WAY))
     ends: Turns = field(default_factory=lambda: Turns(_UNDER_WAY))
+
+    async def save_sandbox(self, sandbox: Sandbox) -> None:
+        """Save the record; a full disk is logged, since a release must go on."""
+        try:
+            await self.store.save_sandbox(sandbox)
+        except SandboxdError as exc:
+            _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
+
+    async def forget_execution(self, live: LiveSandbox, running: LiveExecution) -> None:
+        """Remove an ended execution's record and output, unless already removed."""
+        if live.executions.pop(running.execution.id, None) is not None:
+            live.has_pruned = True
+            await self.workspaces.remove_execution(live.sandbox.id, running.execution.id)
+
+    def spooled(self, execution: Execution) -> tuple[OutputSummary, OutputSummary]:
+        """Return the present sizes of an execution's stdout and stderr."""
+        size, place = self.workspaces.output_size, (execution.sandbox_id, execution.id)
+        return OutputSummary(size(*place, "stdout")), OutputSummary(size(*place, "stderr"))
 
     def enforcement(self) -> Mapping[str, Enforcement]:
         """Return the enforcement of each limit of a sandbox and the sandbox's executions."""

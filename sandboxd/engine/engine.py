@@ -16,7 +16,6 @@ from sandboxd.core.model import (
     ErrorCode,
     Execution,
     LimitChanges,
-    OutputSummary,
     Sandbox,
     SandboxUsage,
     Stream,
@@ -397,10 +396,7 @@ class Engine:
         """Return the execution, with the present spool sizes while running."""
         execution = running.execution
         if not execution.is_finished:
-            size = self._context.workspaces.output_size
-            sandbox_id, execution_id = execution.sandbox_id, execution.id
-            execution.stdout = OutputSummary(size(sandbox_id, execution_id, "stdout"))
-            execution.stderr = OutputSummary(size(sandbox_id, execution_id, "stderr"))
+            execution.stdout, execution.stderr = self._context.spooled(execution)
         return execution
 
     async def _release_after(self, live: LiveSandbox, begun: LiveExecution, use: batch.Use) -> None:

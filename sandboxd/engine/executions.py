@@ -135,7 +135,7 @@ class Executions:
             await self.keep(running.execution)
             if live.sandbox.idle_timeout_seconds is not None:
                 # The idle time must survive a restart of the daemon.
-                await self._save_sandbox(live.sandbox)
+                await self._context.save_sandbox(live.sandbox)
         finally:
             self._context.lifecycle.ended(live.sandbox, running.execution)
             running.conclude()
@@ -153,10 +153,7 @@ class Executions:
             execution.stdout, execution.stderr = streams[0], streams[1]
         else:
             execution.finished_at = self._context.clock.now()
-            size = self._context.workspaces.output_size
-            place = (execution.sandbox_id, execution.id)
-            execution.stdout = OutputSummary(size(*place, "stdout"))
-            execution.stderr = OutputSummary(size(*place, "stderr"))
+            execution.stdout, execution.stderr = self._context.spooled(execution)
         # No answer shows the environment of an ended execution.
         execution.command = replace(execution.command, env={})
         running.shim = None
@@ -299,12 +296,6 @@ class Executions:
             async with live.settled:
                 running.collected.set()
                 live.settled.notify_all()
-
-    async def _save_sandbox(self, sandbox: Sandbox) -> None:
-        try:
-            await self._context.store.save_sandbox(sandbox)
-        except SandboxdError as exc:
-            _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
 
     async def keep(self, execution: Execution) -> None:
         """Save the record; a full disk is logged, since the record in memory stays valid."""

@@ -40,43 +40,36 @@ class FileUses:
 
         take: called with the number of bytes before each write. Raises QuotaExceeded.
         """
+        context, scope = self._context, asyncio.timeout(None)
         with self._held.one(caller.uid, live.sandbox.id):
-            async with _use(self._context, caller.uid, live, take) as files:
-                yield files
-
-
-@asynccontextmanager
-async def _use(
-    context: Context, uid: int, live: LiveSandbox, take: Callable[[int], Awaitable[None]]
-) -> AsyncIterator[SandboxFiles]:
-    scope = asyncio.timeout(None)
-    live.uses.add(scope)
-    live.touch(context.clock)
-    try:
-        async with scope:
-            private_tmp = context.settings.private_mounts or live.sandbox.has_own_root
-            yield context.workspaces.files(
-                live.sandbox, take, caller_uid=uid, private_tmp=private_tmp
-            )
-    except HostDiskFull as exc:
-        if not context.workspaces.has_own_disk(live.sandbox.id):
-            raise
-        raise DiskQuotaExceeded(
-            f"cannot write to sandbox {live.sandbox.id}: its disk limit is reached",
-            hint="delete something, or raise disk_bytes",
-            details={"limit_bytes": live.sandbox.limits.disk_bytes},
-        ) from exc
-    except TimeoutError as exc:
-        if scope.expired():
-            raise SandboxReleased(
-                f"cannot go on with the files of sandbox {live.sandbox.id}: it is being released"
-            ) from exc
-        raise
-    finally:
-        live.uses.discard(scope)
-        live.touch(context.clock)
-        async with live.settled:
-            live.settled.notify_all()
+            live.uses.add(scope)
+            live.touch(context.clock)
+            try:
+                async with scope:
+                    private_tmp = context.settings.private_mounts or live.sandbox.has_own_root
+                    yield context.workspaces.files(
+                        live.sandbox, take, caller_uid=caller.uid, private_tmp=private_tmp
+                    )
+            except HostDiskFull as exc:
+                if not context.workspaces.has_own_disk(live.sandbox.id):
+                    raise
+                raise DiskQuotaExceeded(
+                    f"cannot write to sandbox {live.sandbox.id}: its disk limit is reached",
+                    hint="delete something, or raise disk_bytes",
+                    details={"limit_bytes": live.sandbox.limits.disk_bytes},
+                ) from exc
+            except TimeoutError as exc:
+                if scope.expired():
+                    raise SandboxReleased(
+                        f"cannot go on with the files of sandbox {live.sandbox.id}: it is being "
+                        "released"
+                    ) from exc
+                raise
+            finally:
+                live.uses.discard(scope)
+                live.touch(context.clock)
+                async with live.settled:
+                    live.settled.notify_all()
 
 
 async def end_file_uses(live: LiveSandbox) -> None:

@@ -183,6 +183,12 @@ class Registry:
     def __iter__(self) -> Iterator[LiveSandbox]:
         return iter(list(self._sandboxes.values()))
 
+    def executions(self) -> Iterator[tuple[LiveSandbox, LiveExecution]]:
+        """Iterate over all executions with a kept record."""
+        for live in self:
+            for running in list(live.executions.values()):
+                yield live, running
+
     def check_takes_work(self) -> None:
         """Raise Draining while an admin drains the host."""
         if self.is_draining:

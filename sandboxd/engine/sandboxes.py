@@ -134,7 +134,7 @@ class Sandboxes:
                 # No process was frozen. A release that began meanwhile has set the newer state.
                 if live.sandbox.state is SandboxState.SUSPENDED:
                     live.sandbox.state = SandboxState.READY
-                await self._save(live.sandbox)
+                await self._context.save_sandbox(live.sandbox)
                 raise
             await asyncio.gather(*(e.shim.freeze() for e in live.running() if e.shim))
             live.suspended_monotonic = self._context.clock.monotonic()
@@ -314,7 +314,7 @@ class Sandboxes:
         context, sandbox = self._context, live.sandbox
         turn = Turn(sandbox.owner_uid, sandbox.id)
         async with live.lock:
-            await self._save(sandbox)
+            await self._context.save_sandbox(sandbox)
             async with live.settled:
                 await live.settled.wait_for(lambda: live.starting == 0)
             await end_file_uses(live)
@@ -333,7 +333,7 @@ class Sandboxes:
             sandbox.env = {}
             sandbox.released_monotonic = context.clock.monotonic()
             async with context.ends.one(turn):
-                await self._save(sandbox)
+                await context.save_sandbox(sandbox)
             context.lifecycle.sandbox(EventType.SANDBOX_RELEASED, sandbox)
 
     async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
@@ -360,13 +360,6 @@ class Sandboxes:
                 return False
             # /proc has no event for the end of a process; killed processes need a moment.
             await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _save(self, sandbox: Sandbox) -> None:
-        """Save the record; a full disk must not stop a release."""
-        try:
-            await self._context.store.save_sandbox(sandbox)
-        except SandboxdError as exc:
-            _log.error("Cannot keep the record of sandbox %s: %s", sandbox.id, exc)
 
 
 def _check_not_released(sandbox: Sandbox) -> None:

@@ -9,7 +9,6 @@ more room is removed (growth.py), or the printing execution is ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from functools import partial
 
 from sandboxd.core.model import ErrorCode
@@ -59,29 +58,26 @@ class Spools:
         lacking = 2 * room.floor_bytes - room.free_bytes
         allowed = partial(allowed_bytes, room.floor_bytes)
         chosen, missing = liable(outputs, before, lacking, allowed)
-        places = {one.execution.id: (live, one) for live, one in self._executions()}
+        places = {
+            one.execution.id: (live, one) for live, one in self._context.registry.executions()
+        }
         for output in chosen:
             if output.execution_id in places:
                 await self._give_up(*places[output.execution_id], output.size_bytes)
         if missing:
             self._say_once(room.free_bytes, missing)
 
-    def _executions(self) -> Iterator[tuple[LiveSandbox, LiveExecution]]:
-        for live in self._context.registry:
-            for running in live.executions.values():
-                yield live, running
-
     def _outputs(self) -> list[Output]:
-        return [self._output(live, running) for live, running in self._executions()]
+        return [
+            self._output(live, running) for live, running in self._context.registry.executions()
+        ]
 
     def _output(self, live: LiveSandbox, running: LiveExecution) -> Output:
         execution = running.execution
-        if execution.is_finished:
-            size = execution.stdout.size_bytes + execution.stderr.size_bytes
-        else:
-            place = (live.sandbox.id, execution.id)
-            of_stream = self._context.workspaces.output_size
-            size = of_stream(*place, "stdout") + of_stream(*place, "stderr")
+        streams = (execution.stdout, execution.stderr)
+        if not execution.is_finished:
+            streams = self._context.spooled(execution)
+        size = sum(stream.size_bytes for stream in streams)
         is_open = not running.collected.is_set()
         return Output(execution.id, live.sandbox.owner_uid, size, is_open)
 
@@ -96,13 +92,12 @@ class Spools:
                 running.kill_code = ErrorCode.OUTPUT
                 await running.shim.kill(ErrorCode.OUTPUT, grace_seconds=0.0)
             return
-        if running.collected.is_set() and live.executions.pop(execution.id, None) is not None:
+        if running.collected.is_set() and execution.id in live.executions:
             _log.warning(
                 "The disk is nearly full: giving up execution %s of uid %d, whose output takes %d "
                 "bytes", execution.id, owner, size,
             )  # fmt: skip
-            live.has_pruned = True
-            await self._context.workspaces.remove_execution(live.sandbox.id, execution.id)
+            await self._context.forget_execution(live, running)
 
     def _say_once(self, free: int, missing: int) -> None:
         if self._said_monotonic is None:

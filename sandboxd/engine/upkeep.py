@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from sandboxd.core.model import ErrorCode, SandboxState
+from sandboxd.core.model import ErrorCode, Execution, SandboxState
 from sandboxd.engine.context import Context
 from sandboxd.engine.disk import DISK_PERIOD_SECONDS, DiskKeeper
 from sandboxd.engine.executions import Executions
@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 _PERIOD_SECONDS = 1.0
 _IDLE_SECONDS = 5.0
 _OVERDUE_SECONDS = 30.0
+_Ended = tuple[LiveSandbox, LiveExecution]
 
 
 class Upkeep:
@@ -60,12 +61,14 @@ class Upkeep:
     async def pass_once(self) -> None:
         """Check all sandboxes and executions once."""
         now = self._context.clock.monotonic()
+        retention_seconds = self._context.settings.retention_seconds
         await self._prune_sandboxes()
         for live in self._context.registry:
             if live.sandbox.state is not SandboxState.SUSPENDED:
                 _end_overdue(live, now)
             if live.is_over:
-                await self._forget_old_sandbox(live, now)
+                if now - live.sandbox.released_monotonic > retention_seconds:
+                    await self._forget(live)
             elif live.sandbox.state is SandboxState.RELEASING:
                 if now < live.retry_monotonic:
                     continue
@@ -103,10 +106,6 @@ class Upkeep:
         idle = sandbox.idle_timeout_seconds
         return idle is not None and now - sandbox.used_monotonic >= idle
 
-    async def _forget_old_sandbox(self, live: LiveSandbox, now: float) -> None:
-        if now - live.sandbox.released_monotonic > self._context.settings.retention_seconds:
-            await self._forget(live)
-
     async def _forget(self, live: LiveSandbox) -> None:
         self._context.registry.forget(live)
         await self._context.workspaces.remove(live.sandbox.id)
@@ -129,40 +128,28 @@ class Upkeep:
 
     async def _prune_executions(self, now: float) -> None:
         """Remove ended executions past the retention time, then above the bounds."""
-        settings = self._context.settings
+        context, settings = self._context, self._context.settings
         for live, running in self._ended():
             if now - running.execution.finished_monotonic > settings.retention_seconds:
-                await self._forget_execution(live, running)
+                await context.forget_execution(live, running)
         # Arguments are on disk too, but the daemon's memory fills first.
-        sizes: tuple[tuple[int, Callable[[LiveExecution], int]], ...] = (
+        sizes: tuple[tuple[int, Callable[[_Ended], int]], ...] = (
             (settings.retention_executions, lambda _: 1),
-            (settings.retention_output_bytes, _output_bytes),
-            (settings.retention_argument_bytes, lambda running: running.argument_bytes),
+            (settings.retention_output_bytes, lambda one: _output_bytes(one[1].execution)),
+            (settings.retention_argument_bytes, lambda one: one[1].argument_bytes),
         )
         for bound, size in sizes:
             for live, running in excess(
                 self._ended(),
                 bound,
                 owner=lambda one: one[0].sandbox.owner_uid,
-                size=_of_second(size),
+                size=size,
                 since=lambda one: one[1].execution.finished_monotonic,
             ):
-                await self._forget_execution(live, running)
+                await context.forget_execution(live, running)
 
-    def _ended(self) -> list[tuple[LiveSandbox, LiveExecution]]:
-        return [
-            (live, running)
-            for live in self._context.registry
-            for running in live.executions.values()
-            if running.collected.is_set()
-        ]
-
-    async def _forget_execution(self, live: LiveSandbox, running: LiveExecution) -> None:
-        if live.executions.pop(running.execution.id, None) is None:
-            # The concurrent task for output space removed the execution already.
-            return
-        live.has_pruned = True
-        await self._context.workspaces.remove_execution(live.sandbox.id, running.execution.id)
+    def _ended(self) -> list[_Ended]:
+        return [one for one in self._context.registry.executions() if one[1].collected.is_set()]
 
 
 def _end_overdue(live: LiveSandbox, now: float) -> None:
@@ -184,12 +171,5 @@ def _is_spent(live: LiveSandbox) -> bool:
     return live.sandbox.is_one_shot and started and is_read and not live.running()
 
 
-def _of_second(
-    size: Callable[[LiveExecution], int],
-) -> Callable[[tuple[LiveSandbox, LiveExecution]], int]:
-    return lambda one: size(one[1])
-
-
-def _output_bytes(running: LiveExecution) -> int:
-    execution = running.execution
+def _output_bytes(execution: Execution) -> int:
     return execution.stdout.size_bytes + execution.stderr.size_bytes
