@@ -20,11 +20,12 @@ from pydantic_core import to_json
 
 from sandboxd.api.connection import MAX_MESSAGE_BYTES, Connection
 from sandboxd.api.decode import validate
-from sandboxd.api.following import STALLED_SECONDS, Reader, whole_or_broken
+from sandboxd.api.following import Reader, whole_or_broken
 from sandboxd.api.hangup import ending_with_client
 from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import error_body
 from sandboxd.api.routes import Call
+from sandboxd.api.sending import STALLED_SECONDS
 from sandboxd.core.model import Stream, TerminalSize
 from sandboxd.engine.requests import Progress
 from sandboxd.errors import Draining, InvalidRequest, SandboxdError

@@ -11,17 +11,15 @@ from contextlib import suppress
 from aiohttp import web
 from pydantic_core import to_json
 
+from sandboxd.api.following import QUIET_SECONDS
 from sandboxd.api.routes import Call
+from sandboxd.api.sending import event_stream, send
 from sandboxd.core.names import is_id
 from sandboxd.engine.events import Channel, Event
 from sandboxd.errors import Draining, InvalidRequest
 from sandboxd.wire.host import EventAnswer
 from sandboxd.wire.requests import Nothing
 
-# The longest time in which a client may take no bytes before being cut off.
-STALLED_SECONDS = 60.0
-# A comment after so long a silence tells a client that the connection still works.
-QUIET_SECONDS = 15.0
 _BATCH = 64
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _LAST_ID = "Last-Event-ID"
@@ -31,23 +29,17 @@ async def follow_events(call: Call[Nothing, Nothing]) -> web.StreamResponse:
     """Send all events from now on, or after Last-Event-ID."""
     channel = call.engine.events.channel(call.caller)
     place, is_gap = _place(channel, call.request.headers.get(_LAST_ID))
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-store",
-            "X-Request-Id": call.request_id,
-        }
-    )
+    response = event_stream(call.request_id)
     # A stream has no length and ends with the connection: no keep-alive.
     response.force_close()
     channel.readers += 1
     try:
         async with call.work.streaming(call.caller.uid, f"the events of uid {call.caller.uid}"):
             await response.prepare(call.request)
-            await _send(response, b": sandboxd\n\n")
+            await send(response, b": sandboxd\n\n")
             if is_gap:
                 lost = {"message": "events between Last-Event-ID and the next one are lost"}
-                await _send(response, _text("gap", lost))
+                await send(response, _text("gap", lost))
             await _follow(response, channel, place)
     except (TimeoutError, _Lagging, Draining) as exc:
         if not response.prepared:
@@ -74,7 +66,7 @@ async def _follow(response: web.StreamResponse, channel: Channel, place: int) ->
         if place + 1 < channel.first:
             raise _Lagging
         for number, event in channel.after(place, _BATCH):
-            await _send(response, _event(channel, number, event))
+            await send(response, _event(channel, number, event))
             place = number
             if place + 1 < channel.first:
                 raise _Lagging
@@ -82,7 +74,7 @@ async def _follow(response: web.StreamResponse, channel: Channel, place: int) ->
             async with asyncio.timeout(QUIET_SECONDS):
                 await channel.wait_beyond(place)
         except TimeoutError:
-            await _send(response, b": still here\n\n")
+            await send(response, b": still here\n\n")
 
 
 def _place(channel: Channel, last_id: str | None) -> tuple[int, bool]:
@@ -107,11 +99,6 @@ def _event(channel: Channel, number: int, event: Event) -> bytes:
 
 def _text(name: str, data: dict[str, str]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
-
-
-async def _send(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(STALLED_SECONDS):
-        await response.write(data)
 
 
 async def _cut(response: web.StreamResponse, why: str) -> None:

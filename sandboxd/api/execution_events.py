@@ -15,11 +15,12 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from sandboxd.api.following import Reader, finish, send, whole_or_broken
+from sandboxd.api.following import Reader, whole_or_broken
 from sandboxd.api.moments import check_times, offset_since
 from sandboxd.api.records import execution_bytes
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.api.sending import event_stream, finish, send
 from sandboxd.core.model import Stream
 from sandboxd.core.times import OutputTimes
 from sandboxd.errors import InvalidRequest
@@ -52,13 +53,7 @@ async def follow_execution(
         offsets[stream] = max(offset, since)
     reader = Reader(call.engine, execution, offsets)
     await reader.check()
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-store",
-            "X-Request-Id": call.request_id,
-        }
-    )
+    response = event_stream(call.request_id)
     async with (
         whole_or_broken(call, response),
         call.work.streaming(call.caller.uid, execution.id),

@@ -22,8 +22,6 @@ from sandboxd.errors import RangeNotSatisfiable, SandboxdError
 
 logger = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
-# A client that takes no bytes for this long counts as gone.
-STALLED_SECONDS = 60.0
 # After so long a silence the reader gets a sign of life, and the spools are read again, in case a
 # notice of new output was lost.
 QUIET_SECONDS = 15.0
@@ -121,15 +119,3 @@ async def whole_or_broken(
         if call.request.transport is not None:
             call.request.transport.abort()
         raise ConnectionResetError("output broken off") from exc
-
-
-async def send(response: web.StreamResponse, data: bytes) -> None:
-    """Write to the client. Raises TimeoutError if the client takes no bytes for STALLED_SECONDS."""
-    async with asyncio.timeout(STALLED_SECONDS):
-        await response.write(data)
-
-
-async def finish(response: web.StreamResponse) -> None:
-    """End the body. Raises TimeoutError as `send` does."""
-    async with asyncio.timeout(STALLED_SECONDS):
-        await response.write_eof()

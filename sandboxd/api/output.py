@@ -9,9 +9,10 @@ from contextlib import aclosing
 from aiohttp import web
 
 from sandboxd.api import following
-from sandboxd.api.following import Reader, finish, send, whole_or_broken
+from sandboxd.api.following import Reader, whole_or_broken
 from sandboxd.api.moments import offset_since
 from sandboxd.api.routes import Call
+from sandboxd.api.sending import finish, send
 from sandboxd.wire.queries import OutputQuery
 from sandboxd.wire.requests import Nothing
 

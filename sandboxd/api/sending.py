@@ -17,6 +17,29 @@ STALLED_SECONDS = 60.0
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 
 
+def event_stream(request_id: str) -> web.StreamResponse:
+    """Return a response for Server-Sent Events."""
+    return web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Request-Id": request_id,
+        }
+    )
+
+
+async def send(response: web.StreamResponse, data: bytes) -> None:
+    """Write to the client. Raises TimeoutError if the client takes no bytes for STALLED_SECONDS."""
+    async with asyncio.timeout(STALLED_SECONDS):
+        await response.write(data)
+
+
+async def finish(response: web.StreamResponse) -> None:
+    """End the body. Raises TimeoutError as `send` does."""
+    async with asyncio.timeout(STALLED_SECONDS):
+        await response.write_eof()
+
+
 async def send_pieces(
     request: web.BaseRequest, response: web.StreamResponse, pieces: AsyncIterator[bytes]
 ) -> web.StreamResponse:
@@ -28,10 +51,8 @@ async def send_pieces(
     await response.prepare(request)
     try:
         async for piece in pieces:
-            async with asyncio.timeout(STALLED_SECONDS):
-                await response.write(piece)
-        async with asyncio.timeout(STALLED_SECONDS):
-            await response.write_eof()
+            await send(response, piece)
+        await finish(response)
     except BaseException:
         if request.transport is not None:
             request.transport.abort()

@@ -58,9 +58,8 @@ class Spools:
         lacking = 2 * room.floor_bytes - room.free_bytes
         allowed = partial(allowed_bytes, room.floor_bytes)
         chosen, missing = liable(outputs, before, lacking, allowed)
-        places = {
-            one.execution.id: (live, one) for live, one in self._context.registry.executions()
-        }
+        known = self._context.registry.executions()
+        places = {one.execution.id: (live, one) for live, one in known}
         for output in chosen:
             if output.execution_id in places:
                 await self._give_up(*places[output.execution_id], output.size_bytes)
@@ -68,9 +67,7 @@ class Spools:
             self._say_once(room.free_bytes, missing)
 
     def _outputs(self) -> list[Output]:
-        return [
-            self._output(live, running) for live, running in self._context.registry.executions()
-        ]
+        return [self._output(*one) for one in self._context.registry.executions()]
 
     def _output(self, live: LiveSandbox, running: LiveExecution) -> Output:
         execution = running.execution

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from sandboxd.api import events as handler
+from sandboxd.api import sending
 from sandboxd.core.model import EventType, SandboxState
 from sandboxd.engine.events import Event
 from tests.unit.api.harness import Served, served
@@ -118,7 +119,7 @@ async def test_a_quiet_stream_shows_that_it_lives(monkeypatch: pytest.MonkeyPatc
 
 async def test_a_reader_that_takes_nothing_is_cut_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     # Longer than a busy host keeps the quick one from its processor.
-    monkeypatch.setattr(handler, "STALLED_SECONDS", 2.0)
+    monkeypatch.setattr(sending, "STALLED_SECONDS", 2.0)
     async with served() as server, following(server) as slow:
         async with following(server) as quick:
             publish(server, count=4000, name="x" * 200)
