@@ -6,10 +6,10 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sandboxd.cgroup.counters import ROOT, read_number, read_text
+from sandboxd.cgroup.counters import ROOT, own_cgroup, read_number, read_text
 from sandboxd.core.remedies import Environment
 from sandboxd.osutil.labels import read_label
 from sandboxd.osutil.libc import libc
@@ -32,18 +32,10 @@ class Hierarchy(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBound:
-    """The tightest bound on memory above the daemon, in bytes, and the file that sets the bound."""
+class Bound:
+    """The tightest bound above the daemon, in bytes or tasks, and the file that sets the bound."""
 
-    bytes: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class TasksBound:
-    """The tightest bound on processes and threads together, and the file that sets the bound."""
-
-    count: int
+    value: int
     source: str
 
 
@@ -98,35 +90,33 @@ def missing_controllers(directory: str = ROOT) -> list[str]:
     return sorted(_NEEDED - set(text.split()))
 
 
-def memory_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> MemoryBound:
+def memory_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> Bound:
     """Return the tightest finite memory limit of cgroups, else MemTotal.
 
     own: commands stay below the daemon's own cgroup, and all limits from there up count; else only
     limits above every visible cgroup, as in a container.
     """
-    total = MemoryBound(memory_total(proc), "MemTotal of /proc/meminfo")
-    text = _own_cgroups(proc)
-    bounds = [total, *_unified_bounds(text, root, own=own), *_v1_bounds(text, proc, own=own)]
-    return min(bounds, key=lambda bound: bound.bytes)
+    bounds = [Bound(memory_total(proc), "MemTotal of /proc/meminfo")]
+    files = _files("memory", "memory.max", "memory.limit_in_bytes", proc, root, own=own)
+    return _tightest([*bounds, *_bounds(files)])
 
 
-def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> TasksBound:
+def tasks_bound(*, own: bool, proc: str = "/proc", root: str = ROOT) -> Bound:
     """Return the tightest finite bound on tasks: the two of the kernel, and those of cgroups.
 
-    own: commands stay below the daemon's own cgroup; else only bounds above every visible cgroup
-    count, as in a container.
+    own: as in `memory_bound`.
     """
     bounds = []
     for name in ("threads-max", "pid_max"):
         count = read_number(os.path.join(proc, "sys/kernel"), name)
         if count is not None:
-            bounds.append(TasksBound(count, f"kernel.{name}"))
-    text = _own_cgroups(proc)
-    for directory in _task_directories(text, proc, root, own=own):
-        count = read_number(directory, "pids.max")
-        if count is not None:
-            bounds.append(TasksBound(count, os.path.join(directory, "pids.max")))
-    return min(bounds, key=lambda bound: bound.count)
+            bounds.append(Bound(count, f"kernel.{name}"))
+    files = _files("pids", "pids.max", "pids.max", proc, root, own=own)
+    return _tightest([*bounds, *_bounds(files)])
+
+
+def _tightest(bounds: Iterable[Bound]) -> Bound:
+    return min(bounds, key=lambda bound: bound.value)
 
 
 def terminals(proc: str = "/proc") -> int | None:
@@ -134,16 +124,6 @@ def terminals(proc: str = "/proc") -> int | None:
     most = read_number(os.path.join(proc, "sys/kernel/pty"), "max")
     kept = read_number(os.path.join(proc, "sys/kernel/pty"), "reserve")
     return None if most is None or kept is None else max(0, most - kept)
-
-
-def _task_directories(text: str, proc: str, root: str, *, own: bool) -> Iterator[str]:
-    unified = _unified_path(text)
-    if unified is not None:
-        yield from _upwards(root, unified if own else "")
-    legacy = _v1_place(text, proc, "pids")
-    if legacy is not None:
-        mount_point, path = legacy
-        yield from _upwards(mount_point, path if own else "")
 
 
 def memory_total(proc: str = "/proc") -> int:
@@ -154,46 +134,37 @@ def memory_total(proc: str = "/proc") -> int:
     return int(total.split()[0]) * 1024
 
 
-def _unified_bounds(text: str, root: str, *, own: bool) -> Iterator[MemoryBound]:
-    path = _unified_path(text)
-    if path is None:
-        return
-    for directory in _upwards(root, path if own else ""):
-        limit = read_number(directory, "memory.max")
-        if limit is not None:
-            yield MemoryBound(limit, os.path.join(directory, "memory.max"))
-
-
-def _v1_bounds(text: str, proc: str, *, own: bool) -> Iterator[MemoryBound]:
-    place = _v1_place(text, proc, "memory")
-    if place is None:
-        return
-    mount_point, path = place
-    for directory in _upwards(mount_point, path if own else ""):
-        limit = read_number(directory, "memory.limit_in_bytes")
+def _bounds(files: Iterable[tuple[str, str]]) -> Iterator[Bound]:
+    for directory, name in files:
+        limit = read_number(directory, name)
         if limit is not None and limit < _V1_UNLIMITED:
-            yield MemoryBound(limit, os.path.join(directory, "memory.limit_in_bytes"))
+            yield Bound(limit, os.path.join(directory, name))
 
 
-def _own_cgroups(proc: str) -> str:
-    """Return the text of /proc/self/cgroup; names of cgroups are bytes."""
-    path = os.path.join(proc, "self/cgroup")
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+def _files(
+    controller: str, unified: str, legacy: str, proc: str, root: str, *, own: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield directory and name of each file with a limit, of both hierarchies."""
+    file = os.path.join(proc, "self/cgroup")
+    path = own_cgroup(file)
+    if path is not None:
+        for directory in _upwards(root, path if own else ""):
+            yield directory, unified
+    place = _v1_place(file, proc, controller)
+    if place is not None:
+        mount_point, path = place
+        for directory in _upwards(mount_point, path if own else ""):
+            yield directory, legacy
 
 
-def _unified_path(text: str) -> str | None:
-    """Return the daemon's own v2 cgroup, from the text of /proc/self/cgroup."""
-    return next((line[3:] for line in text.splitlines() if line.startswith("0::")), None)
-
-
-def _v1_place(text: str, proc: str, controller: str) -> tuple[str, str] | None:
+def _v1_place(file: str, proc: str, controller: str) -> tuple[str, str] | None:
     """Return the mount point of a v1 controller, and the path of the daemon's cgroup below."""
     path = None
-    for line in text.splitlines():
-        _, controllers, own = line.split(":", 2)
-        if controller in controllers.split(","):
-            path = own
+    with open(file, encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            _, controllers, own = line.rstrip("\n").split(":", 2)
+            if controller in controllers.split(","):
+                path = own
     mount = None if path is None else _v1_mount(proc, controller)
     if path is None or mount is None:
         return None

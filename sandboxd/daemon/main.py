@@ -168,9 +168,9 @@ class _Daemon:
             instance_id = instance.instance_id(self._state)
             is_below = not have_units(self._privileges)
             bound = host.memory_bound(own=is_below)
-            budget = Budget(bound.bytes, self._settings.worker_memory_reserve_bytes)
+            budget = Budget(bound.value, self._settings.worker_memory_reserve_bytes)
             room = host.tasks_bound(own=is_below)
-            task_budget = TaskBudget(room.count, room.source)
+            task_budget = TaskBudget(room.value, room.source)
             policy = self._settings.limit_policy(budget, task_budget)
             clock = SystemClock()
             directories = Directories(

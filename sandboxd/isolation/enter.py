@@ -38,6 +38,7 @@ class EnterFailed(Exception):
         super().__init__(f"{step}: {text}")
         self.step = step
         self.errno = errno
+        self.text = text
         self.interpreter = interpreter
 
 

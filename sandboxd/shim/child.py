@@ -21,15 +21,8 @@ from sandboxd.protocol.specification import CommandSpec, ExecutionSpec
 _EXEC_SECONDS = 60.0
 
 
-class ChildFailed(Exception):
+class ChildFailed(enter.EnterFailed):
     """Raised when the command could not be started; the child is gone."""
-
-    def __init__(self, step: str, errno: int, text: str, interpreter: str | None = None) -> None:
-        super().__init__(f"{step}: {text}")
-        self.step = step
-        self.errno = errno
-        self.text = text
-        self.interpreter = interpreter
 
 
 @dataclass(frozen=True, slots=True)

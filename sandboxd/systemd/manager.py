@@ -10,7 +10,8 @@ import asyncio
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sandboxd.errors import PropertyRejected, UnitExists, UnitMissing, host_lacks
@@ -82,7 +83,7 @@ class Manager:
         try:
             await self._run_job(
                 unit, "StartTransientUnit", "ssa(sv)a(sa(sv))", body, fds=fds,
-                reached=_is_active, timeout_seconds=timeout_seconds,
+                reached=lambda status: status.is_active, timeout_seconds=timeout_seconds,
             )  # fmt: skip
         except UnitMissing as exc:
             # systemd writes a transient unit's file below _UNIT_FILES, and without room answers
@@ -92,14 +93,14 @@ class Manager:
             full = OSError(errno.ENOSPC, "", _UNIT_FILES)
             raise host_lacks(f"cannot start {unit}", full) from exc
 
-    async def start_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
+    async def start_unit(self, unit: str) -> None:
         """Start an existing unit; fine where the unit runs, at once where a restart is pending.
 
         Raises UnitMissing, JobFailed, PropertyRejected, BusUnavailable, OperationTimedOut.
         """
         await self._run_job(
             unit, "StartUnit", "ss", (unit, _REPLACE),
-            reached=_is_active, timeout_seconds=timeout_seconds, idempotent=True,
+            reached=lambda status: status.is_active, idempotent=True,
         )  # fmt: skip
 
     async def has_file(self, unit: str) -> bool:
@@ -124,7 +125,7 @@ class Manager:
         body = (unit, True, pack(properties))
         await self._bus.call("SetUnitProperties", "sba(sv)", body, subject=unit, idempotent=True)
 
-    async def stop_unit(self, unit: str, *, timeout_seconds: float = _JOB_SECONDS) -> None:
+    async def stop_unit(self, unit: str) -> None:
         """Stop a unit and all processes in the unit; fine where the unit is missing.
 
         Raises JobFailed, BusUnavailable, OperationTimedOut.
@@ -132,17 +133,17 @@ class Manager:
         try:
             await self._run_job(
                 unit, "StopUnit", "ss", (unit, _REPLACE),
-                reached=_is_gone, timeout_seconds=timeout_seconds, idempotent=True,
+                reached=lambda status: status.is_gone, idempotent=True,
             )  # fmt: skip
         except UnitMissing:
             return
 
-    async def kill_unit(self, unit: str, signal_number: int = 9) -> None:
-        """Signal every process of a unit and of the units below, maybe more than once.
+    async def kill_unit(self, unit: str) -> None:
+        """SIGKILL every process of a unit and of the units below, maybe more than once.
 
         Raises UnitMissing, BusUnavailable, OperationTimedOut.
         """
-        body = (unit, "all", signal_number)
+        body = (unit, "all", signal.SIGKILL.value)
         await self._bus.call("KillUnit", "ssi", body, subject=unit, idempotent=True)
 
     async def status(self, unit: str) -> UnitStatus:
@@ -161,25 +162,14 @@ class Manager:
         )
         return [_status(unit) for unit in units]
 
-    async def start_service(
-        self,
-        unit: str,
-        argv: Sequence[str],
-        *,
-        description: str,
-        slice_name: str | None = None,
-        environment: Iterable[str] = (),
-    ) -> bool:
+    async def start_service(self, unit: str, argv: Sequence[str], *, description: str) -> bool:
         """Start a helper as a transient service of Type=notify; return once READY=1 was sent.
 
         False when a service with the same description runs already, as after a restart of the
         daemon. Raises UnitExists (a foreign unit), JobFailed, PropertyRejected, BusUnavailable,
         OperationTimedOut.
         """
-        properties = notify_service(
-            list(argv), description=description, slice_name=slice_name,
-            environment=list(environment),
-        )  # fmt: skip
+        properties = notify_service(list(argv), description=description)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _JOB_SECONDS
         while True:
@@ -216,7 +206,7 @@ class Manager:
         body: Sequence[Any],
         *,
         reached: Callable[[UnitStatus], bool],
-        timeout_seconds: float,
+        timeout_seconds: float = _JOB_SECONDS,
         fds: Sequence[int] = (),
         idempotent: bool = False,
     ) -> None:
@@ -227,14 +217,6 @@ class Manager:
             await self._jobs.wait_done(
                 waiter, job_path, reached=reached, timeout_seconds=timeout_seconds
             )
-
-
-def _is_active(status: UnitStatus) -> bool:
-    return status.is_active
-
-
-def _is_gone(status: UnitStatus) -> bool:
-    return status.is_gone
 
 
 def _status(unit: Sequence[Any]) -> UnitStatus:

@@ -140,11 +140,9 @@ def execution_scope(
     return properties
 
 
-def notify_service(
-    argv: list[str], *, description: str, slice_name: str | None, environment: list[str]
-) -> list[Property]:
+def notify_service(argv: list[str], *, description: str) -> list[Property]:
     """Return the properties of a helper that tells READY=1 and whose children outlive it."""
-    properties = [
+    return [
         Property("Description", "s", description),
         Property("Type", "s", "notify"),
         Property("NotifyAccess", "s", "main"),
@@ -158,12 +156,8 @@ def notify_service(
         # No start limit: all sandboxes depend on the helper.
         Property("StartLimitIntervalUSec", "t", 0),
         Property("TasksMax", "t", _INFINITY),
-        Property("Environment", "as", environment),
         Property("ExecStart", "a(sasb)", [[argv[0], argv, False]]),
     ]
-    if slice_name is not None:
-        properties.append(Property("Slice", "s", slice_name))
-    return properties
 
 
 def _accounting() -> list[Property]:

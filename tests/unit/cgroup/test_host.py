@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.cgroup import host
-from sandboxd.cgroup.host import Hierarchy, MemoryBound, TasksBound
+from sandboxd.cgroup.host import Bound, Hierarchy
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:        8388608 kB\nMemFree:         1000 kB\n"
@@ -28,13 +28,13 @@ def write(directory: Path, name: str, text: str) -> None:
     (directory / name).write_text(text)
 
 
-def memory(directory: Path, cgroup: str, *, own: bool = True) -> MemoryBound:
+def memory(directory: Path, cgroup: str, *, own: bool = True) -> Bound:
     return host.memory_bound(own=own, proc=proc(directory, cgroup), root=str(directory / "cg"))
 
 
 def test_memory_of_the_machine(tmp_path: Path) -> None:
     bound = memory(tmp_path, "0::/a/b\n")
-    assert bound == MemoryBound(8 * GIB, "MemTotal of /proc/meminfo")
+    assert bound == Bound(8 * GIB, "MemTotal of /proc/meminfo")
 
 
 def test_tightest_limit_above_us(tmp_path: Path) -> None:
@@ -43,27 +43,27 @@ def test_tightest_limit_above_us(tmp_path: Path) -> None:
     write(root / "a", "memory.max", f"{2 * GIB}\n")
     write(root, "memory.max", f"{4 * GIB}\n")
     bound = memory(tmp_path, "0::/a/b\n")
-    assert bound == MemoryBound(2 * GIB, f"{root}/a/memory.max")
+    assert bound == Bound(2 * GIB, f"{root}/a/memory.max")
 
 
 def test_a_limit_on_us_alone_is_none_on_commands_elsewhere(tmp_path: Path) -> None:
     root = tmp_path / "cg"
     write(root / "daemon.slice/sandboxd.service", "memory.max", f"{GIB}\n")
     own = "0::/daemon.slice/sandboxd.service\n"
-    assert memory(tmp_path, own, own=True).bytes == GIB
+    assert memory(tmp_path, own, own=True).value == GIB
     (tmp_path / "proc").rename(tmp_path / "before")
     assert memory(tmp_path, own, own=False).source == "MemTotal of /proc/meminfo"
     # As a container shows its own limit.
     write(root, "memory.max", f"{4 * GIB}\n")
     (tmp_path / "proc").rename(tmp_path / "then")
-    bound = MemoryBound(4 * GIB, f"{root}/memory.max")
+    bound = Bound(4 * GIB, f"{root}/memory.max")
     assert memory(tmp_path, own, own=False) == bound
 
 
 def test_limit_above_what_the_machine_has(tmp_path: Path) -> None:
     root = tmp_path / "cg"
     write(root / "a", "memory.max", f"{64 * GIB}\n")
-    assert memory(tmp_path, "0::/a\n").bytes == 8 * GIB
+    assert memory(tmp_path, "0::/a\n").value == 8 * GIB
 
 
 def test_v1_limits(tmp_path: Path) -> None:
@@ -73,17 +73,17 @@ def test_v1_limits(tmp_path: Path) -> None:
     own = "5:memory:/docker/x\n4:cpu,cpuacct:/\n"
     where = proc(tmp_path, own, V1_MOUNT.format(root="/", point=point))
     bound = host.memory_bound(own=True, proc=where, root=str(tmp_path / "cg"))
-    assert bound == MemoryBound(3 * GIB, f"{point}/docker/memory.limit_in_bytes")
+    assert bound == Bound(3 * GIB, f"{point}/docker/memory.limit_in_bytes")
 
 
 def test_v1_limit_inside_a_container(tmp_path: Path) -> None:
     point = tmp_path / "memory"
     write(point, "memory.limit_in_bytes", f"{GIB}\n")
     where = proc(tmp_path, "5:memory:/docker/x\n", V1_MOUNT.format(root="/docker/x", point=point))
-    assert host.memory_bound(own=True, proc=where, root=str(tmp_path / "cg")).bytes == GIB
+    assert host.memory_bound(own=True, proc=where, root=str(tmp_path / "cg")).value == GIB
 
 
-def tasks(directory: Path, cgroup: str, mountinfo: str = "", *, own: bool) -> TasksBound:
+def tasks(directory: Path, cgroup: str, mountinfo: str = "", *, own: bool) -> Bound:
     where = proc(directory, cgroup, mountinfo)
     write(directory / "proc/sys/kernel", "threads-max", "31175\n")
     write(directory / "proc/sys/kernel", "pid_max", "32768\n")
@@ -91,7 +91,7 @@ def tasks(directory: Path, cgroup: str, mountinfo: str = "", *, own: bool) -> Ta
 
 
 def test_tasks_of_the_machine(tmp_path: Path) -> None:
-    assert tasks(tmp_path, "0::/a\n", own=True) == TasksBound(31175, "kernel.threads-max")
+    assert tasks(tmp_path, "0::/a\n", own=True) == Bound(31175, "kernel.threads-max")
 
 
 def test_tasks_by_the_tightest_cgroup_that_commands_are_in(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_tasks_by_the_tightest_cgroup_that_commands_are_in(tmp_path: Path) -> No
     write(root / "system.slice", "pids.max", "max\n")
     write(root, "pids.max", "4000\n")
     own = "0::/system.slice/sandboxd.service\n"
-    assert tasks(tmp_path, own, own=True).count == 100
-    assert host.tasks_bound(own=False, proc=str(tmp_path / "proc"), root=str(root)) == TasksBound(
+    assert tasks(tmp_path, own, own=True).value == 100
+    assert host.tasks_bound(own=False, proc=str(tmp_path / "proc"), root=str(root)) == Bound(
         4000, f"{root}/pids.max"
     )
 
@@ -110,7 +110,7 @@ def test_tasks_by_a_v1_cgroup(tmp_path: Path) -> None:
     point = tmp_path / "pids"
     write(point / "docker/x", "pids.max", "512\n")
     mounts = V1_PIDS.format(root="/", point=point)
-    assert tasks(tmp_path, "8:pids:/docker/x\n", mounts, own=True).count == 512
+    assert tasks(tmp_path, "8:pids:/docker/x\n", mounts, own=True).value == 512
 
 
 def test_terminals_beyond_what_the_kernel_keeps_for_the_host(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_this_host_agrees_with_its_mounts() -> None:
         else host.hierarchy()
     )
     assert host.hierarchy() is expected
-    assert host.memory_bound(own=True).bytes <= host.memory_total()
-    assert 0 < host.tasks_bound(own=True).count <= host.tasks_bound(own=False).count
+    assert host.memory_bound(own=True).value <= host.memory_total()
+    assert 0 < host.tasks_bound(own=True).value <= host.tasks_bound(own=False).value
 
 
 def test_mounts_and_cgroups_of_any_name_are_read(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_mounts_and_cgroups_of_any_name_are_read(tmp_path: Path) -> None:
     ]
     (Path(where) / "self" / "mountinfo").write_bytes(b"\n".join(lines) + b"\n")
     (Path(where) / "self" / "cgroup").write_bytes(b"4:memory:/x\n0::/\xff\n")
-    assert host.memory_bound(own=True, proc=where, root=str(tmp_path / "none")).bytes == 4096
+    assert host.memory_bound(own=True, proc=where, root=str(tmp_path / "none")).value == 4096
 
 
 def test_a_hierarchy_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

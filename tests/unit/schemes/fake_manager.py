@@ -77,7 +77,7 @@ class FakeManager:
             self.units.pop(below, None)
         shutil.rmtree(directory)
 
-    async def kill_unit(self, unit: str, signal_number: int = 9) -> None:
+    async def kill_unit(self, unit: str) -> None:
         if unit not in self.units:
             raise UnitMissing(unit)
         self._note("kill", unit)

@@ -98,9 +98,7 @@ def test_parent_slice() -> None:
 
 
 def test_notify_service() -> None:
-    made = properties.notify_service(
-        ["/usr/bin/python3", "-I"], description="about", slice_name=None, environment=["A=b"]
-    )
+    made = properties.notify_service(["/usr/bin/python3", "-I"], description="about")
     assert made == [
         ("Description", "s", "about"),
         ("Type", "s", "notify"),
@@ -112,7 +110,6 @@ def test_notify_service() -> None:
         ("Restart", "s", "on-failure"),
         ("StartLimitIntervalUSec", "t", 0),
         ("TasksMax", "t", 18446744073709551615),
-        ("Environment", "as", ["A=b"]),
         ("ExecStart", "a(sasb)", [["/usr/bin/python3", ["/usr/bin/python3", "-I"], False]]),
     ]
 
@@ -125,9 +122,7 @@ def test_cpu_quota_in_microseconds(cpus: float, usec: int) -> None:
 
 
 def test_signatures_fit_the_values() -> None:
-    service = properties.notify_service(
-        ["/bin/true"], description="d", slice_name="x.slice", environment=[]
-    )
+    service = properties.notify_service(["/bin/true"], description="d")
     body = ["x.scope", "fail", pack([*scope(257), *scope(252), *service]), []]
     Message(
         destination="a.b", path="/", member="M", signature="ssa(sv)a(sa(sv))", body=body, serial=1
