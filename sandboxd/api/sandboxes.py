@@ -8,7 +8,7 @@ from sandboxd.api.records import sandbox_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
 from sandboxd.core.model import LimitChanges
-from sandboxd.engine.requests import SandboxRequest
+from sandboxd.engine.requests import SandboxChanges, SandboxRequest
 from sandboxd.wire.answers import SandboxAnswer
 from sandboxd.wire.metrics import MetricsAnswer
 from sandboxd.wire.queries import MetricsQuery, SandboxesQuery
@@ -75,18 +75,15 @@ async def get_metrics(call: Call[Nothing, MetricsQuery]) -> Reply:
 async def change_sandbox(call: Call[ChangeSandbox, Nothing]) -> Reply:
     """Change limits, metadata and deadlines, running executions included."""
     body = call.body
-    sandbox = await call.work.shield(
-        call.engine.change_sandbox(
-            call.caller,
-            call.sandbox,
-            body.limits.changes() if body.limits else LimitChanges(),
-            metadata=body.metadata,
-            lifetime_seconds=body.timeout_seconds,
-            idle_timeout_seconds=body.idle_timeout_seconds,
-            force=bool(body.force),
-        )
+    asked = SandboxChanges(
+        limits=body.limits.changes() if body.limits else LimitChanges(),
+        metadata=body.metadata,
+        lifetime_seconds=body.timeout_seconds,
+        idle_timeout_seconds=body.idle_timeout_seconds,
+        force=bool(body.force),
     )
-    return await sandbox_reply(call, sandbox)
+    change = call.engine.change_sandbox(call.caller, call.sandbox, asked)
+    return await sandbox_reply(call, await call.work.shield(change))
 
 
 async def release_sandbox(call: Call[Nothing, Nothing]) -> Reply:

@@ -63,10 +63,6 @@ class Holdings:
             return self._sum.total
         return self._sum.share(self._of_callers - self._held[uid])
 
-    def held(self, uid: int) -> int:
-        """Return the present use of a caller."""
-        return self._held[uid]
-
     def take(self, uid: int, size: int = 1) -> None:
         """Add `size` to a caller's use. Raises QuotaExceeded."""
         used = self._held[uid]

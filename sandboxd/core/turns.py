@@ -43,11 +43,6 @@ class Turns:
         # In the order of turns: the last served owner is last.
         self._owners: dict[int, _Owner] = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no slot is held or awaited."""
-        return not self._owners
-
     @asynccontextmanager
     async def one(self, turn: Turn) -> AsyncIterator[None]:
         """Hold a slot while entered, after waiting for the turn.

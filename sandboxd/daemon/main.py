@@ -246,7 +246,7 @@ class _Daemon:
                 await stop.wait()
             finally:
                 engine.is_ready = False
-                notify.stopping(self._notifier, "stopping")
+                self._notifier.send(STOPPING="1", STATUS="stopping")
 
     def _remove_socket(self) -> None:
         with suppress(FileNotFoundError):
@@ -263,13 +263,13 @@ class _Daemon:
                     hint="name another with SANDBOX_READY_FILE",
                 ) from exc
         self._was_ready = True
-        notify.ready(self._notifier, status)
+        self._notifier.send(READY="1", STATUS=status)
         _log.info("Ready on %s, %s", self._socket, status)
 
     async def _feed_watchdog(self) -> None:
         seconds = self._notifier.watchdog_seconds()
         while seconds is not None:
-            notify.watchdog(self._notifier)
+            self._notifier.send(WATCHDOG="1")
             await asyncio.sleep(seconds / 2)
 
     def _remove_private_directories(self) -> None:

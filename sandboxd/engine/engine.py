@@ -15,7 +15,6 @@ from sandboxd.core.model import (
     Caller,
     ErrorCode,
     Execution,
-    LimitChanges,
     Sandbox,
     SandboxUsage,
     Stream,
@@ -41,6 +40,7 @@ from sandboxd.engine.requests import (
     HostReport,
     Origin,
     Progress,
+    SandboxChanges,
     SandboxReport,
     SandboxRequest,
 )
@@ -124,27 +124,10 @@ class Engine:
             by_execution=await self._by_execution(live) if by_execution else None,
         )
 
-    async def change_sandbox(
-        self,
-        caller: Caller,
-        ref: str,
-        changes: LimitChanges,
-        *,
-        metadata: Mapping[str, str] | None,
-        lifetime_seconds: float | None,
-        idle_timeout_seconds: float | None,
-        force: bool,
-    ) -> Sandbox:
+    async def change_sandbox(self, caller: Caller, ref: str, asked: SandboxChanges) -> Sandbox:
         """Change limits, metadata and deadlines, running executions included."""
         live = self._context.registry.find_usable(caller, ref)
-        await self._sandboxes.change(
-            live,
-            changes,
-            metadata=metadata,
-            lifetime_seconds=lifetime_seconds,
-            idle_timeout_seconds=idle_timeout_seconds,
-            force=force,
-        )
+        await self._sandboxes.change(live, asked)
         return live.sandbox
 
     async def release_sandbox(self, caller: Caller, ref: str) -> None:

@@ -48,6 +48,17 @@ class SandboxRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxChanges:
+    """Changes of a sandbox; None = as before. force: lower memory below the use."""
+
+    limits: LimitChanges = field(default_factory=LimitChanges)
+    metadata: Mapping[str, str] | None = None
+    lifetime_seconds: float | None = None
+    idle_timeout_seconds: float | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionRequest:
     """A requested execution."""
 

@@ -30,7 +30,7 @@ from sandboxd.core.turns import Turn
 from sandboxd.engine.context import Context
 from sandboxd.engine.file_uses import end_file_uses
 from sandboxd.engine.registry import LiveExecution, LiveSandbox
-from sandboxd.engine.requests import SandboxRequest
+from sandboxd.engine.requests import SandboxChanges, SandboxRequest
 from sandboxd.engine.retention import sandbox_bytes
 from sandboxd.errors import LimitBelowUsage, OperationTimedOut, SandboxdError, SandboxReleased
 
@@ -87,32 +87,23 @@ class Sandboxes:
         context.lifecycle.sandbox(EventType.SANDBOX_CREATED, sandbox)
         return live
 
-    async def change(
-        self,
-        live: LiveSandbox,
-        asked: LimitChanges,
-        *,
-        metadata: Mapping[str, str] | None,
-        lifetime_seconds: float | None,
-        idle_timeout_seconds: float | None,
-        force: bool,
-    ) -> None:
+    async def change(self, live: LiveSandbox, asked: SandboxChanges) -> None:
         """Change limits, metadata and deadlines live; limits change wholly or not at all."""
         async with live.lock:
-            sandbox = live.sandbox
+            sandbox, metadata = live.sandbox, asked.metadata
             _check_not_released(sandbox)
             if metadata is not None:
                 more = sandbox_bytes(replace(sandbox, metadata=metadata)) - sandbox_bytes(sandbox)
                 self._context.registry.check_quota(sandbox.owner_uid, record_bytes=more)
-            if asked.as_dict():
-                await self._change_limits(live, asked, force=force)
-                sandbox.names_timeout |= asked.timeout_seconds is not None
+            if asked.limits.as_dict():
+                await self._change_limits(live, asked.limits, force=asked.force)
+                sandbox.names_timeout |= asked.limits.timeout_seconds is not None
             if metadata is not None:
                 sandbox.metadata = dict(metadata)
-            if lifetime_seconds is not None:
-                self._set_lifetime(sandbox, lifetime_seconds)
-            if idle_timeout_seconds is not None:
-                sandbox.idle_timeout_seconds = idle_timeout_seconds
+            if asked.lifetime_seconds is not None:
+                self._set_lifetime(sandbox, asked.lifetime_seconds)
+            if asked.idle_timeout_seconds is not None:
+                sandbox.idle_timeout_seconds = asked.idle_timeout_seconds
                 live.touch(self._context.clock)
             await self._context.store.save_sandbox(sandbox)
             self._context.lifecycle.sandbox(EventType.SANDBOX_CHANGED, sandbox)

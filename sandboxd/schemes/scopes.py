@@ -67,7 +67,7 @@ class Scopes:
             self._verify(sandbox_slice, unit, limits)
             await self._verify_filter(sandbox_slice, unit)
         except BaseException:
-            await quietly(partial(self._remove, sandbox_slice, unit), f"undo the start of {unit}")
+            await quietly(partial(self.remove, sandbox_slice, unit), f"undo the start of {unit}")
             raise
 
     async def change(self, sandbox_slice: SandboxSlice, unit: str, limits: Limits) -> None:
@@ -91,14 +91,20 @@ class Scopes:
         ]
 
     async def remove(self, sandbox_slice: SandboxSlice, unit: str) -> None:
-        """Stop a scope with whatever is in it; returns when it is gone."""
-        await self._remove(sandbox_slice, unit)
+        """Stop a scope with all its processes; return once the scope is gone."""
+        await self._manager.stop_unit(unit)
+        directory = os.path.join(sandbox_slice.directory, unit)
+        if not await tree.wait_gone(directory, timeout_seconds=_GONE_SECONDS):
+            raise OperationTimedOut(
+                f"cannot remove {unit}: its cgroup is still there after {_GONE_SECONDS:g} seconds",
+                details={"unit": unit},
+            )
 
     async def collect(self, sandbox_slice: SandboxSlice, unit: str) -> None:
         """Return when a scope whose processes ended is gone, by force if it stays."""
         directory = os.path.join(sandbox_slice.directory, unit)
         if not await tree.wait_gone(directory, timeout_seconds=_COLLECT_SECONDS):
-            await self._remove(sandbox_slice, unit)
+            await self.remove(sandbox_slice, unit)
 
     async def _start(
         self, sandbox_slice: SandboxSlice, unit: str, limits: Limits, shim: Shim, description: str
@@ -120,7 +126,7 @@ class Scopes:
                     return
                 if attempt == _ATTEMPTS or has_ended(shim.pidfd):
                     raise
-                await self._remove(sandbox_slice, unit)
+                await self.remove(sandbox_slice, unit)
             else:
                 return
 
@@ -145,15 +151,6 @@ class Scopes:
                 f"cannot hold the access filter of {unit}: {'; '.join(left)}",
                 hint="see the journal of systemd (PID 1) for the reason",
                 details={"unit": unit, "lacks": left},
-            )
-
-    async def _remove(self, sandbox_slice: SandboxSlice, unit: str) -> None:
-        await self._manager.stop_unit(unit)
-        directory = os.path.join(sandbox_slice.directory, unit)
-        if not await tree.wait_gone(directory, timeout_seconds=_GONE_SECONDS):
-            raise OperationTimedOut(
-                f"cannot remove {unit}: its cgroup is still there after {_GONE_SECONDS:g} seconds",
-                details={"unit": unit},
             )
 
 

@@ -86,21 +86,6 @@ def choose() -> Notifier:
         return PlainNotifier(dict(os.environ))
 
 
-def ready(notifier: Notifier, status: str) -> None:
-    """Tell the manager that start-up is over."""
-    notifier.send(READY="1", STATUS=status)
-
-
-def stopping(notifier: Notifier, status: str) -> None:
-    """Tell the manager that shutdown begins."""
-    notifier.send(STOPPING="1", STATUS=status)
-
-
-def watchdog(notifier: Notifier) -> None:
-    """Tell the manager that the daemon is alive."""
-    notifier.send(WATCHDOG="1")
-
-
 def listen_sockets(notifier: Notifier) -> list[socket.socket]:
     """Return the sockets handed over, as sockets that no child inherits."""
     count = notifier.listen_fds()

@@ -7,27 +7,18 @@ import base64
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from sandboxd.core.entries import Entry, EntryKind, ReadFile
 from sandboxd.wire.answers import Answer, ExecutionAnswer
 from sandboxd.wire.quantities import Mode
-from sandboxd.wire.queries import whole_number
+from sandboxd.wire.queries import Switch, whole_number
 from sandboxd.wire.requests import Request
 
 # Seconds until the year 2242, later than any real file's; ext4 stores times until 2446.
 MAX_MTIME = 1 << 33
 MAX_DEPTH = 4096
 MAX_ENTRIES = 10_000
-
-
-def _flag(value: object) -> bool:
-    if value not in ("true", "false", "1", "0"):
-        raise ValueError("must be true or false")
-    return value in ("true", "1")
-
-
-Switch = Annotated[bool, BeforeValidator(_flag)]
 
 
 class WriteQuery(Request):

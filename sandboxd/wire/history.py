@@ -6,25 +6,24 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from sandboxd.core.totals import OTHERS, Period, UsageTotals
 from sandboxd.wire.answers import Answer
-from sandboxd.wire.queries import moment, whole_number
+from sandboxd.wire.queries import Moment, whole_number
 from sandboxd.wire.requests import Request
 
 _DEFAULT = timedelta(hours=1)
 _LONGEST = timedelta(days=31)
 MAX_POINTS = 1440
-_Moment = Annotated[datetime, BeforeValidator(moment)]
 
 
 class HistoryQuery(Request):
     """GET /v1/history."""
 
-    since: _Moment | None = None
+    since: Moment | None = None
     """An RFC 3339 time; default: an hour before `until`."""
-    until: _Moment | None = None
+    until: Moment | None = None
     """An RFC 3339 time; default: now."""
     points: Annotated[int, whole_number(1, MAX_POINTS), Field(description="at most so many")] = 240
 

@@ -38,7 +38,7 @@ def _truth(value: object) -> bool:
     return value in ("true", "1")
 
 
-def moment(value: object) -> datetime:
+def _moment(value: object) -> datetime:
     """Parse an RFC 3339 time with a zone. Raises ValueError."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
@@ -47,6 +47,10 @@ def moment(value: object) -> datetime:
     if found is None or found.tzinfo is None or not 1970 < found.year < 9999:
         raise ValueError("must be a time such as 2026-01-02T03:04:05Z")
     return found
+
+
+Switch = Annotated[bool, BeforeValidator(_truth)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 class WaitQuery(Request):
@@ -59,7 +63,7 @@ class WaitQuery(Request):
 class MetricsQuery(Request):
     """GET /v1/sandboxes/{id}/metrics."""
 
-    by_execution: Annotated[bool, BeforeValidator(_truth)] = False
+    by_execution: Switch = False
     """Add the usage of each running execution."""
 
 
@@ -68,20 +72,20 @@ class OutputQuery(Request):
 
     stream: Literal["stdout", "stderr"] = "stdout"
     offset: Annotated[int, whole_number(0, MAX_OFFSET)] = 0
-    follow: Annotated[bool, BeforeValidator(_truth)] = False
+    follow: Switch = False
     """Go on with what is printed later, to the end of the execution."""
-    since: Annotated[datetime, BeforeValidator(moment)] | None = None
+    since: Moment | None = None
     """Only what was printed then or later; a time to come counts as now."""
 
 
 class ExecutionEventsQuery(Request):
     """GET .../events of an execution."""
 
-    follow: Annotated[bool, BeforeValidator(_truth)] = True
+    follow: Switch = True
     """Go on with what is printed later, to the end of the execution."""
-    since: Annotated[datetime, BeforeValidator(moment)] | None = None
+    since: Moment | None = None
     """Only what was printed then or later; a time to come counts as now."""
-    timestamps: Annotated[bool, BeforeValidator(_truth)] = False
+    timestamps: Switch = False
     """With each piece of output, when it came."""
 
 
@@ -186,7 +190,7 @@ class ExecutionsQuery(SandboxFilters):
 
     status: Annotated[frozenset[ExecutionStatus], *several(ExecutionStatus)] | None = None
     """One, or several with commas between."""
-    ended_after: Annotated[datetime, BeforeValidator(moment)] | None = None
+    ended_after: Moment | None = None
     """Only executions that ended after this RFC 3339 time."""
 
     def fits_execution(self, execution: Execution) -> bool:

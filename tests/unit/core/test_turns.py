@@ -148,7 +148,7 @@ def test_who_is_cancelled_holds_nothing_and_is_forgotten() -> None:
         assert last in world.holding
         world.ends[last].set()
         await settle()
-        assert world.turns.is_idle
+        assert not world.turns._owners
 
     run(work())
 
@@ -165,7 +165,7 @@ def test_a_slot_comes_free_as_who_waits_is_cancelled() -> None:
         await settle()
         assert last in world.holding
         await world.end_all()
-        assert world.turns.is_idle
+        assert not world.turns._owners
 
     run(work())
 
@@ -185,6 +185,6 @@ def test_one_whose_task_is_cancelled_while_all_others_of_it_end_has_never_been()
         results = await asyncio.gather(*holding, waits, return_exceptions=True)
         assert [type(result) for result in results[:2]] == [type(None)] * 2
         assert isinstance(results[2], asyncio.CancelledError)
-        assert world.turns.is_idle
+        assert not world.turns._owners
 
     run(go())

@@ -9,7 +9,7 @@ import pytest
 
 from sandboxd.core.model import Caller, Command, LimitChanges
 from sandboxd.core.policy import CallerQuota
-from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxChanges, SandboxRequest
 from sandboxd.errors import QuotaExceeded
 from tests.unit.fakes.engine import make_engine
 from tests.unit.fakes.world import World
@@ -56,10 +56,8 @@ async def test_memory_of_an_owner_is_the_sum_also_on_a_change() -> None:
         "quota": "memory_bytes", "maximum": GIB, "used": GIB // 4, "asked": GIB,
     }  # fmt: skip
     for memory_bytes, fits in ((GIB, True), (GIB + 1, False), (GIB // 2, True)):
-        change = engine.change_sandbox(
-            ME, sandbox.id, LimitChanges(memory_bytes=memory_bytes), metadata=None,
-            lifetime_seconds=None, idle_timeout_seconds=None, force=False,
-        )  # fmt: skip
+        asked = SandboxChanges(LimitChanges(memory_bytes=memory_bytes))
+        change = engine.change_sandbox(ME, sandbox.id, asked)
         if fits:
             assert (await change).limits.memory_bytes == memory_bytes
         else:

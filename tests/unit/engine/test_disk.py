@@ -21,7 +21,7 @@ from sandboxd.core.model import (
 from sandboxd.engine.disk import DiskKeeper
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.registry import LiveSandbox
-from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, SandboxChanges, SandboxRequest
 from sandboxd.errors import DiskQuotaExceeded, DiskUncountable, HostDiskFull, LimitBelowUsage
 from tests.unit.fakes.engine import make_engine
 from tests.unit.fakes.world import World
@@ -222,11 +222,9 @@ async def test_a_disk_of_its_own_is_never_made_smaller_than_what_is_on_it() -> N
     world.disk_own = True
     async with running(world) as (engine, _, live):
         world.disk_used = 6 * MIB
+        asked = SandboxChanges(LimitChanges(disk_bytes=5 * MIB), force=True)
         with pytest.raises(LimitBelowUsage):
-            await engine.change_sandbox(
-                ME, live.sandbox.id, LimitChanges(disk_bytes=5 * MIB), metadata=None,
-                lifetime_seconds=None, idle_timeout_seconds=None, force=True,
-            )  # fmt: skip
+            await engine.change_sandbox(ME, live.sandbox.id, asked)
         assert live.sandbox.limits.disk_bytes == 10 * MIB
         assert world.disk_limits == {live.sandbox.uid: 10 * MIB}
         assert live.sandbox.enforcement["disk_bytes"].by is EnforcedBy.KERNEL

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from sandboxd.core.logs import ASKED, FIELDS, Asked
-from sandboxd.core.model import Caller, Command, EventType, LimitChanges, SandboxState
+from sandboxd.core.model import Caller, Command, EventType, SandboxState
 from sandboxd.engine.allowance import MOST_LINES, WINDOW_SECONDS
 from sandboxd.engine.events import Event, Events
 from sandboxd.engine.lifecycle import Lifecycle
-from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, Origin, SandboxChanges, SandboxRequest
 from tests.unit.fakes.engine import make_engine
 from tests.unit.fakes.world import World
 from tests.unit.values import NOW, a_sandbox
@@ -45,10 +45,7 @@ async def test_a_life_is_told_step_by_step() -> None:
         await engine.resume_sandbox(ME, sandbox.id)
         world.shims[execution.id].finish(wait_status=256)
         await engine.wait_execution(ME, sandbox.id, execution.id, None)
-        await engine.change_sandbox(
-            ME, sandbox.id, LimitChanges(), metadata={"a": "b"}, lifetime_seconds=None,
-            idle_timeout_seconds=None, force=False,
-        )  # fmt: skip
+        await engine.change_sandbox(ME, sandbox.id, SandboxChanges(metadata={"a": "b"}))
         for _ in range(2):
             await engine.release_sandbox(ME, sandbox.id)
     expected = [

@@ -26,7 +26,7 @@ from sandboxd.engine import batch
 from sandboxd.engine.batch import Reading
 from sandboxd.engine.context import Context
 from sandboxd.engine.executions import wait_finished
-from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, SandboxChanges, SandboxRequest
 from sandboxd.engine.sandboxes import Sandboxes
 from sandboxd.engine.upkeep import Upkeep
 from sandboxd.errors import (
@@ -225,15 +225,8 @@ async def test_executions_at_once_are_bounded() -> None:
 
 
 async def change(engine: object, sandbox_id: str, memory: int, *, force: bool = False) -> None:
-    await engine.change_sandbox(  # type: ignore[attr-defined]
-        ME,
-        sandbox_id,
-        LimitChanges(memory_bytes=memory),
-        metadata=None,
-        lifetime_seconds=None,
-        idle_timeout_seconds=None,
-        force=force,
-    )
+    asked = SandboxChanges(LimitChanges(memory_bytes=memory), force=force)
+    await engine.change_sandbox(ME, sandbox_id, asked)  # type: ignore[attr-defined]
 
 
 async def test_a_change_reaches_running_executions_or_nothing() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sandboxd.core.model import Caller, Command, LimitChanges, Sandbox
 from sandboxd.core.policy import MIN_MEMORY_BYTES, CallerQuota
 from sandboxd.engine.executions import wait_finished
-from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest, SandboxChanges, SandboxRequest
 from sandboxd.engine.retention import excess, sandbox_bytes
 from sandboxd.errors import QuotaExceeded
 from tests.unit.fakes.engine import make_engine, make_upkeep
@@ -122,10 +122,7 @@ async def test_what_an_owners_records_hold_in_memory_is_bounded() -> None:
                 GREEDY, SandboxRequest(limits=SMALL, metadata={"a": "b" * 600})
             )
         with pytest.raises(QuotaExceeded):
-            await engine.change_sandbox(
-                GREEDY, box.id, LimitChanges(), metadata={"a": "b" * 1000},
-                lifetime_seconds=None, idle_timeout_seconds=None, force=False,
-            )  # fmt: skip
+            await engine.change_sandbox(GREEDY, box.id, SandboxChanges(metadata={"a": "b" * 1000}))
         assert box.metadata == {"a": "b" * 99}
         await engine.create_sandbox(MODEST, SandboxRequest(limits=SMALL, env={"A": "a" * 900}))
         # What has ended is retention's, which takes the same owner's first.

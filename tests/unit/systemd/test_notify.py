@@ -45,11 +45,11 @@ def new_notifier(kind: str) -> notify.Notifier:
 
 
 def test_messages(notifier: notify.Notifier, manager: socket.socket) -> None:
-    notify.ready(notifier, "12 sandboxes")
+    notifier.send(READY="1", STATUS="12 sandboxes")
     assert set(manager.recv(4096).decode().split("\n")) == {"READY=1", "STATUS=12 sandboxes"}
-    notify.watchdog(notifier)
+    notifier.send(WATCHDOG="1")
     assert manager.recv(4096) == b"WATCHDOG=1"
-    notify.stopping(notifier, "bye")
+    notifier.send(STOPPING="1", STATUS="bye")
     assert set(manager.recv(4096).decode().split("\n")) == {"STOPPING=1", "STATUS=bye"}
 
 
@@ -69,7 +69,7 @@ def test_no_manager(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID"):
         monkeypatch.delenv(name, raising=False)
     silent = new_notifier(kind)
-    notify.ready(silent, "nobody listens")
+    silent.send(READY="1", STATUS="nobody listens")
     assert silent.watchdog_seconds() is None
     assert notify.listen_sockets(silent) == []
 
