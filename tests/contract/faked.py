@@ -83,7 +83,7 @@ async def serve(arguments: argparse.Namespace, settings: config.Config) -> None:
             ) as engine,
             serving(engine, [listen(arguments.socket, gid=None)], keys=keys, own_uid=os.geteuid()),
         ):
-            notify.ready(notify.choose(), "over fakes")
+            notify.choose().send(READY="1", STATUS="over fakes")
             await stop.wait()
 
 

@@ -103,7 +103,7 @@ async def test_limits_are_in_the_files_and_in_systemctl_show() -> None:
             await scheme.release_sandbox(sandbox)
         assert not outer.exists()
         assert not outer.parent.exists()
-        held_by = {name: e.by for name, e in scheme.enforcement(LIMITS).items()}
+        held_by = {name: e.by for name, e in scheme.enforcement().items()}
         assert held_by["memory_bytes"] is held_by["io_read_bytes_per_second"] is EnforcedBy.KERNEL
 
 
@@ -344,10 +344,10 @@ async def test_slices_of_an_admin_are_left_alone() -> None:
 
 
 NOTIFYING = """
-import os, socket, time
+import os, socket, sys, time
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
     time.sleep(0.5)
-    open(os.environ["READY_FILE"], "w").close()
+    open(sys.argv[1], "w").close()
     notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
 time.sleep(600)
 """
@@ -357,12 +357,9 @@ async def test_helper_service_is_ready_once_and_found_again(tmp_path: Path) -> N
     ready = tmp_path / "ready"
     async with opened_scheme() as (_, manager, names):
         unit = names.spawner_service
-        argv = ["/usr/bin/python3", "-c", NOTIFYING]
-        environment = [f"READY_FILE={ready}"]
+        argv = ["/usr/bin/python3", "-c", NOTIFYING, str(ready)]
         try:
-            assert await manager.start_service(
-                unit, argv, description="mine", environment=environment
-            )
+            assert await manager.start_service(unit, argv, description="mine")
             assert ready.exists()
             assert shown(unit, "OOMScoreAdjust", "KillMode", "Type", "Description") == [
                 "-900", "process", "notify", "mine",
@@ -378,7 +375,7 @@ async def test_io_limits_are_not_promised_without_a_device(tmp_path: Path) -> No
     async with opened_scheme(io_path="/dev/shm") as (scheme, _, _):
         sandbox = new_sandbox()
         await scheme.create_sandbox(sandbox)
-        held_by = scheme.enforcement(sandbox.limits)["io_write_bytes_per_second"]
+        held_by = scheme.enforcement()["io_write_bytes_per_second"]
         assert held_by.by is EnforcedBy.NONE
         assert "/dev/shm" in held_by.detail
         await scheme.release_sandbox(sandbox)
