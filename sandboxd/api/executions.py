@@ -10,9 +10,10 @@ from sandboxd.api.inlining import execution_reply
 from sandboxd.api.pages import page_reply
 from sandboxd.api.responses import Reply
 from sandboxd.api.routes import Call
+from sandboxd.api.sandboxes import sandbox_request
 from sandboxd.core.model import Execution
 from sandboxd.engine.batch import Reading
-from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
+from sandboxd.engine.requests import ExecutionRequest
 from sandboxd.errors import Draining, NotFound
 from sandboxd.wire.answers import ExecutionAnswer
 from sandboxd.wire.queries import ExecutionsQuery, WaitQuery
@@ -56,18 +57,7 @@ async def run(call: Call[Run, Nothing]) -> Reply:
 async def _run(call: Call[Run, Nothing], reading: Reading | None) -> Execution:
     body = call.body
     sandbox_limits, execution_limits = body.split_changes()
-    sandbox = SandboxRequest(
-        name=body.name,
-        limits=sandbox_limits,
-        require=body.required(),
-        require_by=body.required_holder(),
-        isolation=body.isolation,
-        network=body.network,
-        rootfs=body.rootfs,
-        binds=body.decode_binds(),
-        metadata=body.metadata or {},
-        origin=call.origin,
-    )
+    sandbox = sandbox_request(call, sandbox_limits)
     execution = ExecutionRequest(command=body.decode(), limits=execution_limits, origin=call.origin)
     run = call.engine.run(call.caller, sandbox, execution, body.new_files(), reading)
     return await call.work.shield(run)

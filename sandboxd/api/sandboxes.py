@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from sandboxd.api.pages import page_reply
 from sandboxd.api.records import sandbox_reply
 from sandboxd.api.responses import Reply
@@ -12,26 +15,36 @@ from sandboxd.engine.requests import SandboxChanges, SandboxRequest
 from sandboxd.wire.answers import SandboxAnswer
 from sandboxd.wire.metrics import MetricsAnswer
 from sandboxd.wire.queries import MetricsQuery, SandboxesQuery
-from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing
+from sandboxd.wire.requests import ChangeSandbox, CreateSandbox, Nothing, SandboxFields
+
+B = TypeVar("B", bound=SandboxFields)
 
 
-async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
-    """Make a sandbox."""
+def sandbox_request(call: Call[B, Nothing], limits: LimitChanges) -> SandboxRequest:
+    """Return the request of a new sandbox, long-lived or for a single run."""
     body = call.body
-    request = SandboxRequest(
+    return SandboxRequest(
         name=body.name,
-        limits=body.limits.changes() if body.limits else LimitChanges(),
+        limits=limits,
         require=body.required(),
         require_by=body.required_holder(),
         isolation=body.isolation,
         network=body.network,
         rootfs=body.rootfs,
         binds=body.decode_binds(),
-        env=body.env or {},
         metadata=body.metadata or {},
+        origin=call.origin,
+    )
+
+
+async def create_sandbox(call: Call[CreateSandbox, Nothing]) -> Reply:
+    """Make a sandbox."""
+    body = call.body
+    request = replace(
+        sandbox_request(call, body.limits.changes() if body.limits else LimitChanges()),
+        env=body.env or {},
         lifetime_seconds=body.timeout_seconds,
         idle_timeout_seconds=body.idle_timeout_seconds,
-        origin=call.origin,
     )
     sandbox = await call.work.shield(call.engine.create_sandbox(call.caller, request))
     call.drop_body()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from datetime import UTC, datetime
 
 from sandboxd.core.model import (
@@ -50,10 +50,12 @@ class Adoption:
                 continue
             known.append(sandbox.id)
             await context.uids.reclaim(sandbox.uid, sandbox.id)
+            # Quotas may be new since, and a disk image or a root may have to be mounted anew.
+            disk_bytes = sandbox.limits.disk_bytes
             there = (
-                await self._has_disk(sandbox)
+                await _succeeds(context.workspaces.limit_disk(sandbox, disk_bytes), sandbox)
                 and await context.scheme.adopt_sandbox(sandbox, ids)
-                and await self._has_root(sandbox)
+                and await _succeeds(self._sandboxes.build_root(sandbox), sandbox)
             )
             for execution in executions:
                 await self._adopt_execution(live, execution)
@@ -78,24 +80,6 @@ class Adoption:
                 shim.destroy()
                 await shim.gone(timeout_seconds=_GONE_SECONDS)
             await context.workspaces.discard_execution(sandbox_id, execution_id)
-
-    async def _has_disk(self, sandbox: Sandbox) -> bool:
-        """Set the disk limit again, as quotas may be new; return whether the limit holds."""
-        try:
-            await self._context.workspaces.limit_disk(sandbox, sandbox.limits.disk_bytes)
-        except SandboxdError as exc:
-            _log.error("Cannot keep sandbox %s: %s", sandbox.id, exc)
-            return False
-        return True
-
-    async def _has_root(self, sandbox: Sandbox) -> bool:
-        """Return whether the sandbox's root and network exist or could be made anew."""
-        try:
-            await self._sandboxes.build_root(sandbox)
-        except SandboxdError as exc:
-            _log.error("Cannot keep sandbox %s: %s", sandbox.id, exc)
-            return False
-        return True
 
     async def _adopt_execution(self, live: LiveSandbox, execution: Execution) -> None:
         context = self._context
@@ -169,6 +153,15 @@ class Adoption:
             if not there:
                 _log.warning("Releasing sandbox %s: its place is gone", sandbox.id)
             self._sandboxes.start_release(live, ErrorCode.RELEASED)
+
+
+async def _succeeds(work: Awaitable[None], sandbox: Sandbox) -> bool:
+    try:
+        await work
+    except SandboxdError as exc:
+        _log.error("Cannot keep sandbox %s: %s", sandbox.id, exc)
+        return False
+    return True
 
 
 def _ended(execution: Execution) -> LiveExecution:

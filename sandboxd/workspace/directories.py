@@ -30,6 +30,7 @@ from sandboxd.core.times import OutputTimes
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, SandboxdError, host_lacks
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.files import write_all
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol.times import MAX_BYTES, SUFFIX
@@ -382,13 +383,10 @@ def _rewrite_identity(path: str, text: str) -> None:
 
 def _read(path: str, offset: int, size: int) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with closing_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+            return os.pread(fd, size, offset)
     except FileNotFoundError:
         return b""
-    try:
-        return os.pread(fd, size, offset)
-    finally:
-        os.close(fd)
 
 
 @contextmanager
