@@ -17,21 +17,18 @@ import logging
 import os
 import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
-from threading import Event
-from typing import Protocol, cast
+from typing import cast
 
 from sandboxd.core.levels import HOME_INSIDE, TMP_INSIDE
 from sandboxd.core.model import Enforcement, Sandbox
 from sandboxd.core.names import is_id
 from sandboxd.core.times import OutputTimes
-from sandboxd.core.turns import Turn, Turns
+from sandboxd.core.turns import Turn
 from sandboxd.engine.ports.workspaces import DiskUse, Room
-from sandboxd.errors import ConfigError, SandboxdError, host_lacks
+from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.osutil.descriptors import closing_fd
-from sandboxd.osutil.files import write_all
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol.times import MAX_BYTES, SUFFIX
 from sandboxd.workspace import identity
@@ -39,27 +36,14 @@ from sandboxd.workspace.disk import Disk, DiskMeans
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.own_disks import Mounts, OwnDisks
-from sandboxd.workspace.removal import remove_tree
+from sandboxd.workspace.removals import Helpers, Removals
 from sandboxd.workspace.spool_times import parsed
 from sandboxd.workspace.watch import DirectoryWatches
-from sandboxd.workspace.workers import Workers, finished
+from sandboxd.workspace.workers import Workers
 
 _log = logging.getLogger(__name__)
-_REMOVERS = 4
-# Entries that a thread removes in a hundredth of a second.
-_QUICK_ENTRIES = 500
-# Removals of records, and of leftovers of earlier daemons: never much.
-_OURS = Turn(-1, "")
 # Mounted over inside every sandbox, so that no path below can be reached from inside.
 _COVERED = ("/tmp", "/var/tmp", "/dev/shm", "/proc")  # noqa: S108
-
-
-class Helpers(Protocol):
-    """Processes for work that is too much for the daemon's."""
-
-    async def remove_tree(self, path: str, turn: Turn) -> None:
-        """Remove a tree in turns; stop when cancelled. Raises SandboxdError."""
-        ...
 
 
 class Directories:
@@ -78,13 +62,9 @@ class Directories:
         self._is_root = privileges.is_root
         self._disk = Disk(self._root, privileges, disk_floor_bytes, disk_means)
         self._own_disks: OwnDisks | None = None
-        self._helpers: Helpers | None = None
-        # Removals have separate threads, apart from the files' workers.
-        self._stops: set[Event] = set()
         self._watches = DirectoryWatches()
         self._workers = Workers("files", privileges)
-        self._removals = Turns(_REMOVERS)
-        self._removers = ThreadPoolExecutor(_REMOVERS, thread_name_prefix="remover")
+        self._removals = Removals()
 
     def open(self) -> None:
         """Make the root directory. Raises ConfigError where a sandbox's uid could not enter."""
@@ -95,7 +75,7 @@ class Directories:
 
     async def use(self, helpers: Helpers, mounts: Mounts) -> None:
         """Use helpers for large removals, and images. Raises ConfigError if images fail."""
-        self._helpers = helpers
+        self._removals.helpers = helpers
         if self._is_root:
             self._own_disks = OwnDisks(self._root, mounts)
             self._own_disks.open()
@@ -105,9 +85,7 @@ class Directories:
 
     def close(self) -> None:
         """Stop running removals, since the process's end would wait for them."""
-        for stop in self._stops:
-            stop.set()
-        self._removers.shutdown(cancel_futures=True)
+        self._removals.close()
         self._watches.close()
         self._workers.close()
         self._disk.close()
@@ -123,7 +101,7 @@ class Directories:
             os.mkdir(self.record_directory(sandbox_id, execution_id), 0o700)
 
     async def remove_execution(self, sandbox_id: str, execution_id: str) -> None:
-        await self._remove_tree(self.record_directory(sandbox_id, execution_id))
+        await self._removals.remove(self.record_directory(sandbox_id, execution_id))
 
     async def execution_ids(self, sandbox_id: str) -> list[str]:
         path = os.path.join(self._path(sandbox_id), "executions")
@@ -132,30 +110,30 @@ class Directories:
     async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
         path = self.record_directory(sandbox_id, execution_id)
         if "execution.json.unreadable" not in await asyncio.to_thread(_names, path):
-            await self._remove_tree(path)
+            await self._removals.remove(path)
 
     async def remove_contents(self, sandbox: Sandbox) -> None:
         """Remove home and tmp in the owner's turn; records stay."""
         if self._own_disks is not None:
             await self._own_disks.remove(sandbox.id)
         for path in (self.home(sandbox.id), self.tmp(sandbox.id), self._staging(sandbox.id)):
-            await self._remove_tree(path, turn=Turn(sandbox.owner_uid, sandbox.id))
+            await self._removals.remove(path, turn=Turn(sandbox.owner_uid, sandbox.id))
 
     async def remove(self, sandbox_id: str) -> None:
         if self._own_disks is not None:
             await self._own_disks.remove(sandbox_id)
-        await self._remove_tree(self._path(sandbox_id))
+        await self._removals.remove(self._path(sandbox_id))
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """Remove what an earlier daemon left half made or half removed, but no record set aside."""
         for sandbox_id in sandbox_ids:
             for name in await asyncio.to_thread(_names, self._staging(sandbox_id)):
-                await self._discard(os.path.join(self._staging(sandbox_id), name))
+                await self._removals.discard(os.path.join(self._staging(sandbox_id), name))
         if self._own_disks is not None:
             await self._own_disks.discard_unknown(sandbox_ids)
         for path in await asyncio.to_thread(self._unknown, sandbox_ids):
             _log.warning("Removing %s, which no record knows", path)
-            await self._remove_tree(path)
+            await self._removals.remove(path)
 
     def _unknown(self, sandbox_ids: Collection[str]) -> list[str]:
         names = set(filter(is_id, os.listdir(self._root))) - set(sandbox_ids)
@@ -210,7 +188,7 @@ class Directories:
             staging=self._staging(sandbox.id),
             uid=sandbox.uid,
             workers=self._workers,
-            remove=partial(self._remove_tree, turn=turn),
+            remove=partial(self._removals.remove, turn=turn),
             take=take,
             turn=turn,
             inside=self._paths_inside(sandbox, private_tmp),
@@ -269,38 +247,6 @@ class Directories:
     ) -> AbstractContextManager[None]:
         return self._watches.watching(self.record_directory(sandbox_id, execution_id), ring)
 
-    async def _remove_tree(self, path: str, *, turn: Turn = _OURS) -> None:
-        """Remove a tree in turn; stop when cancelled.
-
-        A thread with a system call for each of many entries takes the interpreter as often, and all
-        threads wait: a larger tree gets a separate process.
-        """
-        most = None if self._helpers is None else _QUICK_ENTRIES
-        if await self._remove_here(path, most, turn):
-            return
-        try:
-            await cast(Helpers, self._helpers).remove_tree(path, turn)
-        except SandboxdError as exc:
-            _log.warning("Removing %s without help: %s", path, exc)
-            await self._remove_here(path, None, turn)
-
-    async def _remove_here(self, path: str, most: int | None, turn: Turn) -> bool:
-        stop = Event()
-        work = partial(remove_tree, path, stop, most=most)
-        async with self._removals.one(turn):
-            self._stops.add(stop)
-            future = asyncio.get_running_loop().run_in_executor(self._removers, work)
-            try:
-                return await finished(future, stop)
-            finally:
-                self._stops.discard(stop)
-
-    async def _discard(self, path: str) -> None:
-        try:
-            await self._remove_tree(path)
-        except NotADirectoryError:
-            await asyncio.to_thread(os.unlink, path)
-
     def _paths_inside(self, sandbox: Sandbox, private_tmp: bool) -> Mapping[bytes, str]:
         """Return path inside -> path on the host for the sandbox's directories."""
         home, tmp = self.home(sandbox.id), self.tmp(sandbox.id)
@@ -329,7 +275,7 @@ class Directories:
         for name in identity.OF_HOST_NETWORK:
             path = os.path.join(self._path(sandbox.id), name)
             try:
-                _rewrite_identity(path, identity.text(sandbox, name, self.home(sandbox.id)))
+                identity.rewrite(path, identity.text(sandbox, name, self.home(sandbox.id)))
             except OSError as exc:
                 _log.warning("Sandbox %s goes on with an old %s: %s", sandbox.id, name, exc)
 
@@ -350,7 +296,7 @@ class Directories:
             os.mkdir(self._staging(sandbox_id), 0o700)
             for path, file in self.identity_files(sandbox).items():
                 text = identity.text(sandbox, os.path.basename(path), self.home(sandbox_id))
-                _write_identity(file, text)
+                identity.write(file, text)
             for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
                 os.mkdir(path, 0o700)
                 if self._is_root:
@@ -362,23 +308,6 @@ def _names(directory: str) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:
         return []
-
-
-def _write_identity(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-
-
-def _rewrite_identity(path: str, text: str) -> None:
-    """Rewrite a file so that no reader ever finds an empty file."""
-    data = text.encode(errors="surrogateescape")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    with open(fd, "r+b", buffering=0) as file:
-        if file.read() != data:
-            file.seek(0)
-            write_all(fd, data)
-            file.truncate()
 
 
 def _read(path: str, offset: int, size: int) -> bytes:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from sandboxd.core.levels import HOME_INSIDE
 from sandboxd.core.model import Network, Sandbox
+from sandboxd.osutil.files import write_all
 
 _PASSWD = "sandbox:x:{uid}:{uid}:sandbox:{home}:/bin/sh\n"
 _GROUP = "sandbox:x:{uid}:\n"
@@ -79,6 +81,24 @@ def text(sandbox: Sandbox, name: str, home: str) -> str:
     with suppress(FileNotFoundError), open(f"/etc/{name}", encoding="utf-8") as file:
         line += file.read()
     return line
+
+
+def write(path: str, text: str) -> None:
+    """Write a new identity file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+
+
+def rewrite(path: str, text: str) -> None:
+    """Rewrite a file so that no reader ever finds an empty file."""
+    data = text.encode(errors="surrogateescape")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with open(fd, "r+b", buffering=0) as file:
+        if file.read() != data:
+            file.seek(0)
+            write_all(fd, data)
+            file.truncate()
 
 
 def _of_host(name: str, otherwise: str) -> str:

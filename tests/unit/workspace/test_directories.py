@@ -32,7 +32,7 @@ class Helper:
         self.turns: list[Turn] = []
 
     async def remove_tree(self, path: str, turn: Turn) -> None:
-        """Fits directories.Helpers."""
+        """Fits removals.Helpers."""
         self.left.append(len(os.listdir(path)))
         self.turns.append(turn)
         if not self._works:
