@@ -38,11 +38,9 @@ class Keys(Protocol):
 
     def find(self, uid: int, key: str) -> KeptKey | None:
         """Return what is kept for a caller's key; None for an unknown or old key."""
-        ...
 
     async def begin(self, uid: int, key: str, fingerprint: str, request_id: str) -> KeptKey:
         """Keep a new key before the request has any effect. Raises QuotaExceeded, HostDiskFull."""
-        ...
 
     async def keep(self, key: KeptKey, status: int, body: bytes) -> None:
         """Keep the first answer to `key`.
@@ -50,15 +48,12 @@ class Keys(Protocol):
         Raises HostDiskFull, HostStorageFailed: then the sandbox or execution that the request made
         can still be read.
         """
-        ...
 
     async def forget(self, key: KeptKey) -> None:
         """Remove `key`, so that a retry counts as a first request."""
-        ...
 
     async def body(self, key: KeptKey) -> bytes | None:
         """Return the body of the first answer; None if unreadable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,12 @@ class Notifier(Protocol):
 
     def send(self, **fields: str) -> None:
         """Send assignments such as READY="1"; the manager's absence is no error."""
-        ...
 
     def watchdog_seconds(self) -> float | None:
         """Return the seconds after which the manager gives up; None without a watchdog."""
-        ...
 
     def listen_fds(self) -> int:
         """Return how many sockets were handed over, from descriptor 3 on."""
-        ...
 
 
 class PlainNotifier:

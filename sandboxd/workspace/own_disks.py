@@ -26,7 +26,6 @@ class Mounts(Protocol):
 
     def directory(self, name: str) -> str:
         """Return the mount point of the image `name`."""
-        ...
 
     async def hold(self, name: str, *, image: str, size_bytes: int, gid: int) -> None:
         """Make, mount or resize the image, so that `size_bytes` fit.
@@ -34,15 +33,12 @@ class Mounts(Protocol):
         gid: the group that may pass the image's top. Raises LimitBelowUsage where more is in use,
         and SandboxdError.
         """
-        ...
 
     async def remove(self, name: str) -> None:
         """Unmount an image; fine where none is mounted."""
-        ...
 
     async def remove_others(self, kept: Collection[str]) -> None:
         """Unmount all images but `kept`."""
-        ...
 
 
 class OwnDisks:

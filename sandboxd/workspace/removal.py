@@ -28,7 +28,6 @@ class Stop(Protocol):
 
     def is_set(self) -> bool:
         """Return whether to stop; called before each entry."""
-        ...
 
 
 class Stopped(Exception):

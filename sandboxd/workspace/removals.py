@@ -29,7 +29,6 @@ class Helpers(Protocol):
 
     async def remove_tree(self, path: str, turn: Turn) -> None:
         """Remove a tree in turns; stop when cancelled. Raises SandboxdError."""
-        ...
 
 
 class Removals:

@@ -14,15 +14,12 @@ class FileReader(Protocol):
     @property
     def entry(self) -> Entry:
         """The file's metadata at the time of the open."""
-        ...
 
     async def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes from `offset`; fewer only at the end."""
-        ...
 
     async def close(self) -> None:
         """Close the file."""
-        ...
 
 
 class FileWriter(Protocol):
@@ -30,15 +27,12 @@ class FileWriter(Protocol):
 
     async def write(self, data: bytes) -> None:
         """Append. Raises DiskQuotaExceeded, HostDiskFull."""
-        ...
 
     async def commit(self) -> bool:
         """Put the file at the path, replacing a file; return whether the path was free."""
-        ...
 
     async def discard(self) -> None:
         """Remove the file; no effect after `commit`."""
-        ...
 
 
 # Upper bounds of an archive's memory for directories of the tree, to read or to set modes and times
@@ -53,15 +47,12 @@ class ArchiveReader(Protocol):
     @property
     def kept_bytes(self) -> int:
         """Memory in use now, at most MAX_READER_BYTES."""
-        ...
 
     async def read(self) -> bytes:
         """Return the next piece, at most about a MiB; b"" at the end. Raises FileConflict."""
-        ...
 
     async def close(self) -> None:
         """Close the stream."""
-        ...
 
 
 class ArchiveWriter(Protocol):
@@ -70,19 +61,15 @@ class ArchiveWriter(Protocol):
     @property
     def kept_bytes(self) -> int:
         """Memory in use now, at most MAX_WRITER_BYTES."""
-        ...
 
     async def write(self, data: bytes) -> None:
         """Take the next piece. Raises InvalidRequest and the errors of file writes."""
-        ...
 
     async def finish(self) -> None:
         """End the stream. Raises InvalidRequest for an incomplete stream."""
-        ...
 
     async def close(self) -> None:
         """Close the stream."""
-        ...
 
 
 class SandboxFiles(Protocol):
@@ -96,11 +83,9 @@ class SandboxFiles(Protocol):
 
     async def stat(self, path: bytes) -> Entry:
         """Return the entry at a path; a last symbolic link is followed."""
-        ...
 
     async def open_reader(self, path: bytes) -> FileReader:
         """Open a regular file to read."""
-        ...
 
     async def open_writer(
         self, path: bytes, *, mode: int | None, parents: bool, mtime: int | None = None
@@ -110,28 +95,21 @@ class SandboxFiles(Protocol):
         mode: None = the mode of the replaced file, else 0644. mtime: seconds since 1970; None =
         now.
         """
-        ...
 
     async def make_directory(self, path: bytes, *, mode: int, parents: bool) -> None:
         """Make a directory. parents: make missing parents too, and accept an existing directory."""
-        ...
 
     async def rename(self, path: bytes, to: bytes) -> None:
         """Rename as rename(2): replaces a file, or an empty directory by a directory."""
-        ...
 
     async def remove(self, path: bytes) -> None:
         """Remove a file, a symbolic link itself or a whole tree; return after the removal."""
-        ...
 
     async def list(self, path: bytes, *, depth: int, limit: int) -> Listing:
         """Return at most `limit` entries below a directory, `depth` levels deep."""
-        ...
 
     async def open_archive_reader(self, path: bytes) -> ArchiveReader:
         """Open a directory's contents or one file as a tar stream."""
-        ...
 
     async def open_archive_writer(self, path: bytes) -> ArchiveWriter:
         """Open a directory to unpack a tar stream into."""
-        ...

@@ -13,11 +13,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the wall clock's time, UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return monotonic seconds, equal for every process of this boot."""
-        ...
 
 
 class Uids(Protocol):
@@ -28,20 +26,15 @@ class Uids(Protocol):
 
         Raises CapacityExceeded, HostDiskFull.
         """
-        ...
 
     async def give_back(self, uid: int) -> bool:
         """Free a uid without processes; return False while a process still has the uid."""
-        ...
 
     async def busy(self, uids: Collection[int]) -> Collection[int]:
         """Return the uids with processes; empty where sandboxes share the daemon's uid."""
-        ...
 
     async def reclaim(self, uid: int, sandbox_id: str) -> None:
         """Hold a uid again that an earlier daemon took."""
-        ...
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """Free the uids that an earlier daemon took for sandboxes outside `sandbox_ids`."""
-        ...

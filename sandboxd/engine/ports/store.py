@@ -15,23 +15,18 @@ class Store(Protocol):
 
     async def save_sandbox(self, sandbox: Sandbox) -> None:
         """Save a record atomically. Raises HostDiskFull, HostStorageFailed."""
-        ...
 
     async def save_execution(self, execution: Execution) -> None:
         """Save a record atomically. Raises HostDiskFull, HostStorageFailed."""
-        ...
 
     async def save_draining(self, draining: bool) -> None:
         """Save whether the host is drained. Raises HostDiskFull, HostStorageFailed."""
-        ...
 
     async def load_draining(self) -> bool:
         """Return the saved value."""
-        ...
 
     async def load(self) -> list[tuple[Sandbox, list[Execution]]]:
         """Return all records; unreadable records are logged and set aside."""
-        ...
 
 
 class HistoryStore(Protocol):
@@ -39,11 +34,9 @@ class HistoryStore(Protocol):
 
     async def load(self) -> SavedHistory | None:
         """Return the saved history; None if absent or unreadable (logged)."""
-        ...
 
     async def save(self, past: SavedHistory) -> None:
         """Add the intervals atomically; drop the oldest above the bound. Raises HostDiskFull."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
