@@ -13,6 +13,7 @@ import os
 import select
 import time
 
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.files import write_text
 
 JOB = "job"
@@ -44,8 +45,7 @@ def kill(job: str) -> None:
 
 def freeze(job: str, *, timeout_seconds: float) -> bool:
     """Stop every process in `job`; return whether all stood still within the timeout."""
-    fd = os.open(os.path.join(job, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(os.path.join(job, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)) as fd:
         poller = select.poll()
         poller.register(fd, select.POLLPRI)
         _write(job, "cgroup.freeze", "1")
@@ -56,8 +56,6 @@ def freeze(job: str, *, timeout_seconds: float) -> bool:
                 return False
             poller.poll(max(1, int(left * 1000)))
         return True
-    finally:
-        os.close(fd)
 
 
 def thaw(job: str) -> None:

@@ -66,15 +66,6 @@ class DiskKeeper:
                 self._looks[live] = task
                 task.add_done_callback(partial(self._looked, live))
 
-    @property
-    def under_way(self) -> int:
-        """Number of sandboxes under count or judgement."""
-        return len(self._looks)
-
-    async def finish(self) -> None:
-        """Wait for the end of all started counts and judgements."""
-        await asyncio.gather(*self._looks.values())
-
     async def used(self, live: LiveSandbox) -> int | None:
         """Return the bytes on disk, slightly old where counting is slow; None if unknown."""
         held = self._context.workspaces.holds_disk(live.sandbox.id)

@@ -97,11 +97,10 @@ def remove_all(root: str) -> None:
 
 def _make(image: str, size_bytes: int) -> None:
     unfinished = f"{image}.new"
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
+    with closing_fd(
+        os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    ) as fd:
         os.ftruncate(fd, size_bytes + _spare_bytes(size_bytes))
-    finally:
-        os.close(fd)
     _run("mke2fs", *_FORMAT, unfinished)
     os.rename(unfinished, image)
 
@@ -171,8 +170,7 @@ def _run(program: str, *arguments: str, worst: int = 0) -> None:
     path = next((path for path in paths if os.path.exists(path)), None)
     if path is None:
         raise OSError(errno.ENOENT, f"{program} is not installed (package e2fsprogs)")
-    said = os.memfd_create("said")
-    try:
+    with closing_fd(os.memfd_create("said")) as said:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, said, 1),
                    (os.POSIX_SPAWN_DUP2, said, 2)]  # fmt: skip
@@ -184,5 +182,3 @@ def _run(program: str, *arguments: str, worst: int = 0) -> None:
         if not 0 <= code <= worst:
             text = os.pread(said, _MAX_TEXT, 0).decode(errors="replace").strip()
             raise OSError(errno.EIO, f"{program}: {text or f'exit code {code}'}")
-    finally:
-        os.close(said)

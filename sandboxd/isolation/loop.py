@@ -8,6 +8,8 @@ import fcntl
 import os
 import struct
 
+from sandboxd.osutil.descriptors import closing_fd
+
 _LOOP_SET_CAPACITY = 0x4C07
 _LOOP_CONFIGURE = 0x4C0A
 _LOOP_CTL_GET_FREE = 0x4C82
@@ -51,8 +53,5 @@ def follow_size(directory: str) -> None:
     """Tell the loop device mounted at the directory that the image has grown. Raises OSError."""
     number = os.stat(directory).st_dev
     name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
-    fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)) as fd:
         fcntl.ioctl(fd, _LOOP_SET_CAPACITY)
-    finally:
-        os.close(fd)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.supervisor.process import Process
 
@@ -28,11 +29,8 @@ _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 def memfd_device() -> int:
     """Return the device number of every memfd of this host (tmpfs' internal mount)."""
-    fd = os.memfd_create("probe", os.MFD_CLOEXEC)
-    try:
+    with closing_fd(os.memfd_create("probe", os.MFD_CLOEXEC)) as fd:
         return os.fstat(fd).st_dev
-    finally:
-        os.close(fd)
 
 
 def sees_mapped() -> bool:

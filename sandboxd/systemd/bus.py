@@ -95,11 +95,10 @@ class Bus:
         on_job_removed: Callable[[str, str, str], None],
         *,
         timeout_seconds: float = 30.0,
-        max_in_flight: int = _MAX_IN_FLIGHT,
     ) -> None:
         self._on_job_removed = on_job_removed
         self._timeout_seconds = timeout_seconds
-        self._slots = asyncio.Semaphore(max_in_flight)
+        self._slots = asyncio.Semaphore(_MAX_IN_FLIGHT)
         self._connecting = asyncio.Lock()
         self._connection: _Connection | None = None
         self._owner = ""
@@ -124,11 +123,9 @@ class Bus:
         body: Sequence[Any] = (),
         *,
         subject: str,
-        path: str = MANAGER_PATH,
         interface: str = MANAGER,
         fds: Sequence[int] = (),
         idempotent: bool = False,
-        timeout_seconds: float | None = None,
     ) -> list[Any]:
         """Call systemd and return the reply's body, variants unpacked.
 
@@ -136,12 +133,12 @@ class Bus:
         again when the answer was lost. Raises BusUnavailable and OperationTimedOut (the call may or
         may not have had an effect), and the errors of `from_dbus` for an error reply.
         """
-        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        seconds = self._timeout_seconds
 
         def message() -> Message:
             return Message(
                 destination=SYSTEMD,
-                path=path,
+                path=MANAGER_PATH,
                 interface=interface,
                 member=member,
                 signature=signature,
