@@ -172,7 +172,8 @@ def _run(options: argparse.Namespace) -> int:
 def _test(options: argparse.Namespace) -> int:
     given = options.pytest_arguments
     named = any((options.source / each.partition("::")[0]).exists() for each in given)
-    commands = runs.commands(options.suite, given, named=named)
+    share = float(_environment(options).get("SANDBOXD_SOAK") or 0.1)
+    commands = runs.commands(options.suite, given, named=named, is_full=share >= 1)
     statuses = session.run(_job(options, commands, TEST_ENVIRONMENT))
     # What -k chose may all be in one of the runs.
     failed = [status for status in statuses if status not in {0, EXIT_NO_TESTS}]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import cli, image, session, source
+from tests.machine import cli, image, runs, session, source
 from tests.machine.host import MachineError
 from tests.machine.machine import Machine
 
@@ -53,6 +53,16 @@ def test_a_suite_has_runs_of_its_own(job: list[session.Job]) -> None:
     assert [len(one.commands) for one in job] == [2, 2]
     package, _ = job[1].commands
     assert package[-1] == "tests/system/test_package.py"
+
+
+def test_what_is_left_to_the_full_count_exists_and_is_run_there(job: list[session.Job]) -> None:
+    for soak in ("0.1", "", "1"):
+        cli.main(["test", "--env", f"SANDBOXD_SOAK={soak}"])
+    for path in runs.FULL_COUNT_ALONE:
+        file, _, name = path.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text() if name else (ROOT / file).exists()
+        left_out = [f"--deselect={path}" in one.commands[0] for one in job]
+        assert left_out == [True, True, False]
 
 
 def test_the_packages_libraries_are_there_for_any_test_that_needs_them(
