@@ -6,9 +6,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from sandboxd.errors import ExecutionNotStarted
+from sandboxd.protocol.link import Failed
 
 _STEP_TEXT = {
     "exec": "cannot execute {}",
@@ -39,16 +39,15 @@ _HINTS = {
 }
 
 
-def not_started(event: Mapping[str, Any], subjects: Mapping[str, str]) -> ExecutionNotStarted:
-    """Return the error for a shim's "failed". subjects: by step, the subject of the message."""
-    step, number = str(event["step"]), int(event["errno"])
-    cause = os.strerror(number) if number else str(event["text"])
+def not_started(failed: Failed, subjects: Mapping[str, str]) -> ExecutionNotStarted:
+    """Return the error for a shim's Failed. subjects: by step, the subject of the message."""
+    step, number = failed.step, failed.errno
+    cause = os.strerror(number) if number else failed.text
     subject = repr(subjects.get(step, "")[:_SHOWN_CHARACTERS])
     what = _STEP_TEXT.get(step, f"cannot set up the command ({step})").format(subject)
-    details = {"step": step, "errno": number, "cause": cause, "text": event["text"]}
+    details = {"step": step, "errno": number, "cause": cause, "text": failed.text}
     hint = _HINTS.get((step, number))
-    # A shim of an earlier version does not say.
-    interpreter = event.get("interpreter")
+    interpreter = failed.interpreter
     if interpreter is not None:
         details["interpreter"] = interpreter
         what += f" for want of its interpreter, {interpreter!r}"

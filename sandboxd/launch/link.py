@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 
 from sandboxd.core.model import ErrorCode
 from sandboxd.core.outcome import Facts
@@ -19,8 +20,29 @@ from sandboxd.launch import reports
 from sandboxd.launch.failures import not_started
 from sandboxd.launch.inputs import InputPipe
 from sandboxd.launch.packets import Packets
-from sandboxd.osutil import objects
 from sandboxd.osutil.pidfd import kill
+from sandboxd.protocol.codec import Malformed
+from sandboxd.protocol.link import (
+    EVENTS,
+    ORDERS,
+    Answered,
+    CloseInput,
+    Ended,
+    Event,
+    Failed,
+    Freeze,
+    Frozen,
+    Go,
+    Kill,
+    Order,
+    Ready,
+    Resize,
+    SendSignal,
+    ShareInput,
+    Started,
+    Thaw,
+    Thawed,
+)
 
 _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
@@ -30,7 +52,8 @@ _EXIT_SECONDS = 10.0
 _GREETING_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
 
-_Answer = tuple[dict[str, Any], list[int]]
+_Answer = tuple[Answered, list[int]]
+_log = logging.getLogger(__name__)
 
 
 class ShimLink:
@@ -54,7 +77,7 @@ class ShimLink:
         self.subjects: Mapping[str, str] = {}
         self._record_directory = record_directory
         self.evidence_directory = control_directory
-        self._events: dict[str, dict[str, Any]] = {}
+        self._events: dict[type[Event], Event] = {}
         self._changed = asyncio.Event()
         self._connected = True
         self._gone = asyncio.Event()
@@ -67,25 +90,25 @@ class ShimLink:
 
     async def ready(self) -> None:
         """Wait until the shim can be placed."""
-        event = await self._wait_for(("ready",), _READY_SECONDS)
-        if event is None:
+        event = await self._wait_for((Ready,), _READY_SECONDS)
+        if not isinstance(event, Ready):
             raise SchemeError("cannot start the execution: its shim ended at once")
-        self.missing = tuple(event["missing"])
+        self.missing = event.missing
 
     async def go(self) -> datetime:
-        self._send({"op": "go"})
-        event = await self._wait_for(("started", "failed"), _START_SECONDS)
-        if event is None:
-            raise SchemeError("cannot start the execution: its shim ended before the command ran")
-        if event["event"] == "failed":
+        self._send(Go())
+        event = await self._wait_for((Started, Failed), _START_SECONDS)
+        if isinstance(event, Failed):
             raise not_started(event, self.subjects)
-        return datetime.fromtimestamp(event["at"], UTC)
+        if not isinstance(event, Started):
+            raise SchemeError("cannot start the execution: its shim ended before the command ran")
+        return datetime.fromtimestamp(event.at, UTC)
 
     async def started(self) -> datetime | None:
         with suppress(OperationTimedOut):
-            event = await self._wait_for(("started", "failed", "ready"), _GREETING_SECONDS)
-            if event is not None and event["event"] == "started":
-                return datetime.fromtimestamp(event["at"], UTC)
+            event = await self._wait_for((Started, Failed, Ready), _GREETING_SECONDS)
+            if isinstance(event, Started):
+                return datetime.fromtimestamp(event.at, UTC)
         return None
 
     async def abort(self) -> None:
@@ -98,38 +121,38 @@ class ShimLink:
         self._forget()
 
     async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
-        self._send({"op": "kill", "code": code.value, "grace_seconds": grace_seconds})
+        self._send(Kill(code.value, grace_seconds))
 
     async def signal(self, number: int, *, group: bool) -> None:
-        self._send({"op": "signal", "signal": number, "group": group})
+        self._send(SendSignal(number, group))
 
     def destroy(self) -> None:
         kill(self.pidfd)
 
     async def freeze(self) -> None:
-        await self._order({"op": "freeze"}, "frozen")
+        await self._order(Freeze(), Frozen)
 
     async def thaw(self) -> None:
-        await self._order({"op": "thaw"}, "thawed")
+        await self._order(Thaw(), Thawed)
 
     async def input(self) -> InputPipe | None:
         if self._input is None:
-            answer, fds = await self._ask({"op": "input"})
+            answer, fds = await self._ask(ShareInput, "input")
             if fds:
-                self._input = InputPipe(fds[0], is_terminal=answer["is_terminal"])
+                self._input = InputPipe(fds[0], is_terminal=answer.is_terminal)
         return self._input
 
     async def close_input(self) -> None:
         if self._input is not None:
             self._input.close()
             self._input = None
-        await self._ask({"op": "close_input"})
+        await self._ask(CloseInput, "close input")
 
     async def resize(self, rows: int, cols: int) -> None:
-        await self._ask({"op": "resize", "rows": rows, "cols": cols})
+        await self._ask(partial(Resize, rows=rows, cols=cols), "resize")
 
     async def ended(self) -> Facts | None:
-        if await self._wait_for(("ended",), None) is None:
+        if await self._wait_for((Ended,), None) is None:
             await self._gone.wait()
         return reports.read_facts(self._record_directory)
 
@@ -144,30 +167,33 @@ class ShimLink:
 
     # -- private
 
-    def _send(self, order: dict[str, Any]) -> bool:
-        return self._packets.send(objects.encode(order))
+    def _send(self, order: Order) -> bool:
+        return self._packets.send(ORDERS.encode(order))
 
-    async def _order(self, order: dict[str, Any], answer: str) -> None:
+    async def _order(self, order: Order, answer: type[Event]) -> None:
         self._events.pop(answer, None)
         self._send(order)
         # A shim that ended meanwhile has no processes left to stop.
-        await self._wait_for((answer, "ended"), _FREEZE_SECONDS)
+        await self._wait_for((answer, Ended), _FREEZE_SECONDS)
 
-    async def _ask(self, order: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """Return the shim's answer to an order, with descriptors. Raises ExecutionFinished."""
-        what = order["op"].replace("_", " ")
+    async def _ask(self, order_of: Callable[[int], Order], what: str) -> _Answer:
+        """Return the shim's answer to an order, with descriptors. Raises ExecutionFinished.
+
+        order_of: the order of a number. what: the order in words.
+        """
         self._asked += 1
         number = self._asked
         answer: asyncio.Future[_Answer | None] = self._loop.create_future()
         self._answers[number] = answer
         try:
             answered = None
-            if "ended" not in self._events and self._send({**order, "id": number}):
+            if Ended not in self._events and self._send(order_of(number)):
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     answered = await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled():
-                for fd in (answer.result() or ({}, []))[1]:
+                _, fds = answer.result() or (None, [])
+                for fd in fds:
                     os.close(fd)
             raise
         except TimeoutError as exc:
@@ -182,35 +208,43 @@ class ShimLink:
         return answered
 
     async def _wait_for(
-        self, names: tuple[str, ...], timeout_seconds: float | None
-    ) -> dict[str, Any] | None:
+        self, kinds: tuple[type[Event], ...], timeout_seconds: float | None
+    ) -> Event | None:
         """Return the first of these events, past or future; None when the shim left."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    for name in names:
-                        if name in self._events:
-                            return self._events[name]
+                    for kind in kinds:
+                        if kind in self._events:
+                            return self._events[kind]
                     if not self._connected:
                         return None
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as exc:
+            names = " or ".join(kind.__name__.lower() for kind in kinds)
             raise OperationTimedOut(
-                f"cannot go on with the execution: its shim did not report {' or '.join(names)} "
+                f"cannot go on with the execution: its shim did not report {names} "
                 f"within {timeout_seconds:g} seconds"
             ) from exc
 
     def _on_packet(self, packet: bytes, fds: list[int]) -> None:
-        event = objects.decode(packet)
-        answer = self._answers.get(event.get("id", 0))
-        if answer is not None and not answer.done():
-            answer.set_result((event, fds))
-            return
+        try:
+            event = EVENTS.decode(packet)
+        except Malformed as exc:
+            _log.error("Cannot use what the shim %d tells: %s", self.pid, exc)
+            event = None
+        if isinstance(event, Answered):
+            answer = self._answers.get(event.id)
+            if answer is not None and not answer.done():
+                answer.set_result((event, fds))
+                return
         for fd in fds:
             os.close(fd)
-        self._events[event["event"]] = event
-        if event["event"] == "ended":
+        if event is None:
+            return
+        self._events[type(event)] = event
+        if isinstance(event, Ended):
             self._end_input()
         self._changed.set()
 

@@ -12,13 +12,15 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import enter
+from sandboxd.protocol.link import FAILURE, Failed
 from sandboxd.protocol.specification import CommandSpec, ExecutionSpec
 
 _EXEC_SECONDS = 60.0
+_MAX_TEXT = 1000
 
 
 class ChildFailed(enter.EnterFailed):
@@ -124,9 +126,7 @@ def _child(
     pid_namespace: bool,
     job: str | None,
 ) -> NoReturn:
-    failure: dict[str, Any] = {
-        "step": "internal", "errno": 0, "text": "the child ended before exec", "interpreter": None,
-    }  # fmt: skip
+    failed = Failed("internal", 0, "the child ended before exec")
     try:
         if job is not None:
             job_cgroup.join(job)
@@ -142,12 +142,11 @@ def _child(
             before_exec=lambda: os.write(error_fd, _own_use()),
         )
     except enter.EnterFailed as exc:
-        failure |= {"step": exc.step, "errno": exc.errno, "text": str(exc),
-                    "interpreter": exc.interpreter}  # fmt: skip
+        failed = Failed(exc.step, exc.errno, str(exc)[:_MAX_TEXT], exc.interpreter)
     except BaseException as exc:
-        failure["text"] = f"{type(exc).__name__}: {exc}"
+        failed = Failed("internal", 0, f"{type(exc).__name__}: {exc}"[:_MAX_TEXT])
     finally:
-        os.write(error_fd, json.dumps(failure).encode()[:4096])
+        os.write(error_fd, FAILURE.encode(failed))
         os._exit(125)
 
 
@@ -179,8 +178,8 @@ def _await_exec(pid: int, error_fd: int) -> SetupUse:
     if answer is None:
         raise ChildFailed("exec", 0, f"the exec did not happen within {_EXEC_SECONDS:g} seconds")
     os.waitpid(pid, 0)
-    failed = json.loads(failure)
-    raise ChildFailed(failed["step"], failed["errno"], failed["text"], failed["interpreter"])
+    failed = FAILURE.decode(failure)
+    raise ChildFailed(failed.step, failed.errno, failed.text, failed.interpreter)
 
 
 def _read_all(fd: int) -> bytes | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import select
 import socket
-from typing import Any
+import sys
 
-from sandboxd.osutil.objects import decode, encode
 from sandboxd.osutil.seqpacket import Server
 from sandboxd.protocol import records
+from sandboxd.protocol.codec import Malformed
+from sandboxd.protocol.link import EVENTS, ORDERS, Answered, Event, Order
 
 _MAX_CONNECTIONS = 4
 
@@ -28,15 +29,15 @@ class Control:
         )  # fmt: skip
         self._had_one = False
         self._asking: socket.socket | None = None
-        self.greeting: dict[str, Any] | None = None
+        self.greeting: Event | None = None
 
     @property
     def was_left(self) -> bool:
         """Whether there were connections and all are closed."""
         return self._had_one and not self._server.connections
 
-    def handle(self, fd: int, events: int) -> list[dict[str, Any]]:
-        """Return the orders that arrived on `fd`, as reported by poll."""
+    def handle(self, fd: int, events: int) -> list[Order]:
+        """Return the orders that arrived on `fd`, as reported by poll; none for a malformed one."""
         if fd == self._server.fileno():
             self._accept()
             return []
@@ -44,22 +45,26 @@ class Control:
         if received is None:
             return []
         self._asking = received.connection
-        return [decode(received.packet)]
+        try:
+            return [ORDERS.decode(received.packet)]
+        except Malformed as exc:
+            # To the spawner's log.
+            sys.stderr.write(f"a shim's order: {exc}\n")
+            return []
 
-    def send(self, event: dict[str, Any]) -> None:
+    def send(self, event: Event) -> None:
         """Tell every connection."""
         for connection in list(self._server.connections.values()):
-            self._server.send(connection, encode(event))
+            self._server.send(connection, EVENTS.encode(event))
 
-    def answer(self, order: dict[str, Any], answer: dict[str, Any], fds: list[int]) -> None:
+    def answer(self, answer: Answered, fds: list[int]) -> None:
         """Answer the connection of the last order; descriptors are copied to the peer."""
         if self._asking is not None and self._asking.fileno() in self._server.connections:
-            event = {"event": "answer", "id": order["id"], **answer}
-            self._server.send(self._asking, encode(event), fds)
+            self._server.send(self._asking, EVENTS.encode(answer), fds)
 
     def _accept(self) -> None:
         connection = self._server.accept()
         if connection is not None:
             self._had_one = True
             if self.greeting is not None:
-                self._server.send(connection, encode(self.greeting))
+                self._server.send(connection, EVENTS.encode(self.greeting))

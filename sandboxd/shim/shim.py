@@ -25,7 +25,7 @@ import socket
 import sys
 import time
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn, assert_never
 
 from sandboxd.cgroup import counters
 from sandboxd.cgroup import job as job_cgroup
@@ -34,7 +34,7 @@ from sandboxd.osutil import linux
 from sandboxd.osutil.objects import write_json
 from sandboxd.osutil.processes import boot_id, own_pid, process_start_time, set_oom_score_adj
 from sandboxd.osutil.signals import wake_on_signals
-from sandboxd.protocol import records
+from sandboxd.protocol import link, records
 from sandboxd.protocol.specification import SPECIFICATION, ExecutionSpec, ShimSpec
 from sandboxd.shim.child import ChildFailed, SetupUse, start_child
 from sandboxd.shim.control import Control
@@ -107,10 +107,10 @@ class Shim:
         try:
             self._begin(self._spec.execution)
         except ChildFailed as exc:
-            self._control.send({"event": "failed", "step": exc.step, "errno": exc.errno,
-                                "text": exc.text, "interpreter": exc.interpreter})  # fmt: skip
+            failed = link.Failed(exc.step, exc.errno, exc.text, exc.interpreter)
+            self._control.send(failed)
             return
-        self._control.greeting = {"event": "started", "at": self._started_at}
+        self._control.greeting = link.Started(self._started_at)
         self._control.send(self._control.greeting)
         self._run_until_reason()
         self._end()
@@ -154,14 +154,13 @@ class Shim:
 
     def _wait_for_go(self) -> bool:
         """Whether to go on; False = the daemon went away or said otherwise."""
-        self._control.greeting = {"event": "ready", "pid_namespace": self._pid_namespace,
-                                  "missing": self._missing}  # fmt: skip
+        self._control.greeting = link.Ready(self._pid_namespace, tuple(self._missing))
         self._control.send(self._control.greeting)
         deadline = time.monotonic() + _GO_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             for fd, events in self._poll.poll(int(left * 1000) + 1):
                 for order in self._control.handle(fd, events):
-                    if order.get("op") == "go":
+                    if isinstance(order, link.Go):
                         self._control.greeting = None
                         return True
             if self._control.was_left:
@@ -253,33 +252,37 @@ class Shim:
             for order in self._control.handle(fd, events):
                 self._obey(order)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        match order.get("op"):
-            case "kill":
-                grace = float(order["grace_seconds"])
-                if self._ending.kill(order["code"], grace_seconds=grace, now=time.monotonic()):
+    def _obey(self, order: link.Order) -> None:
+        match order:
+            case link.Go():
+                # The command runs already.
+                return
+            case link.Kill(code, grace):
+                if self._ending.kill(code, grace_seconds=grace, now=time.monotonic()):
                     self._tree.signal(signal.SIGTERM)
-            case "signal":
-                send = self._tree.signal_group if order.get("group") else self._tree.signal_main
-                send(int(order["signal"]))
-            case "freeze":
+            case link.SendSignal(number, group):
+                send = self._tree.signal_group if group else self._tree.signal_main
+                send(number)
+            case link.Freeze():
                 self._ending.freeze(time.monotonic())
                 done = self._tree.freeze(timeout_seconds=1.0)
-                self._control.send({"event": "frozen", "complete": done})
-            case "thaw":
+                self._control.send(link.Frozen(done))
+            case link.Thaw():
                 self._tree.thaw()
                 self._ending.thaw(time.monotonic())
-                self._control.send({"event": "thawed"})
-            case "input":
+                self._control.send(link.Thawed())
+            case link.ShareInput(number):
                 fd = self._stdio.held_fd
-                answer = {"is_open": fd is not None, "is_terminal": self._stdio.is_terminal}
-                self._control.answer(order, answer, [] if fd is None else [fd])
-            case "close_input":
+                answer = link.Answered(number, fd is not None, self._stdio.is_terminal)
+                self._control.answer(answer, [] if fd is None else [fd])
+            case link.CloseInput(number):
                 self._stdio.close_input()
-                self._control.answer(order, {}, [])
-            case "resize":
-                self._stdio.resize(int(order["rows"]), int(order["cols"]))
-                self._control.answer(order, {}, [])
+                self._control.answer(link.Answered(number), [])
+            case link.Resize(number, rows, cols):
+                self._stdio.resize(rows, cols)
+                self._control.answer(link.Answered(number), [])
+            case _:
+                assert_never(order)
 
     def _largest_process(self) -> int | None:
         """Return the largest resident set in bytes: by getrusage(2), else the sampled minimum."""
@@ -343,7 +346,7 @@ class Shim:
         else:
             record |= evidence_of(self._execution.supervision)
         patiently(lambda: records.write_record(self._directory, record))
-        self._control.send({"event": "ended"})
+        self._control.send(link.Ended())
 
 
 def _be_spared() -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sandboxd.core.model import Command
 from sandboxd.errors import ExecutionNotStarted
 from sandboxd.launch.failures import not_started
+from sandboxd.protocol.link import Failed
 
 _STACK_BYTES = 8 << 20
 _POINTER_BYTES = 8
@@ -54,7 +55,7 @@ def check_size(command: Command, env: Mapping[str, str]) -> None:
 
 
 def _not_executed(name: str, number: int) -> ExecutionNotStarted:
-    return not_started({"step": "exec", "errno": number, "text": ""}, {"exec": name})
+    return not_started(Failed("exec", number, ""), {"exec": name})
 
 
 def known(programs: Mapping[str, Programs]) -> Programs:

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandboxd.protocol import spawning, specification
+from sandboxd.protocol import link, spawning, specification
 from sandboxd.protocol.codec import Codec, Kinds
 
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 
 CODECS: dict[str, tuple[Any, Codec[Any] | Kinds[Any]]] = {
+    "link.ORDERS": (link.Order, link.ORDERS),
+    "link.EVENTS": (link.Event, link.EVENTS),
     "spawning.REQUESTS": (spawning.Request, spawning.REQUESTS),
     "spawning.ANSWERS": (spawning.Answer, spawning.ANSWERS),
     "specification": (specification.ShimSpec, specification.SPECIFICATION),
