@@ -45,7 +45,7 @@ def build(spec: dict[str, Any]) -> list[list[str]] | None:
     """Make and pin all that `spec` asks for, or nothing, and return each bind's ownership verdict.
 
     Verdicts are as of ownership.Tree.verdict. Returns None and makes nothing where all pins exist,
-    unless `anew`. Raises OSError, BuildFailed, BadImage.
+    unless `anew`. Raises OSError, BuildFailed, BadImage, BadSource.
     """
     directory, wanted = spec["pins_directory"], spec["pins"]
     pins.prepare(os.path.dirname(directory))
@@ -175,7 +175,7 @@ def _held_root(
     if program is None:
         raise NoBubblewrap("bubblewrap (bwrap) is not installed")
     scratch = os.path.dirname(spec["pins_directory"])
-    root = describe({**spec, "binds": ownership.placed(spec["binds"], trees, scratch)})
+    root = describe({**spec, "binds": ownership.placed(spec["binds"], scratch)})
     hold_read, hold_write = os.pipe2(os.O_CLOEXEC)
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
@@ -184,7 +184,7 @@ def _held_root(
     pid = os.fork()
     if pid == 0:
         stdio = (hold_read, ready_write, error_write)
-        _become_bubblewrap(argv, root, trees, scratch,
+        _become_bubblewrap(argv, root, spec["binds"], trees, scratch,
                            stdio=stdio, info_fd=info_write, processor=processor)  # fmt: skip
     for fd in (hold_read, ready_write, error_write, info_write):
         os.close(fd)
@@ -205,6 +205,7 @@ def _held_root(
 def _become_bubblewrap(
     argv: list[str],
     root: Root,
+    binds: Sequence[Mapping[str, Any]],
     trees: Sequence[ownership.Tree],
     scratch: str,
     *,
@@ -218,7 +219,7 @@ def _become_bubblewrap(
         reset_signals()
         linux.set_parent_death_signal(signal.SIGKILL)
         _cover(root.shared, root.masks, scratch)
-        ownership.put(trees, scratch)
+        ownership.put(binds, trees, scratch)
         # For the directories that bubblewrap makes.
         os.umask(0o022)
         for target, fd in enumerate(stdio):

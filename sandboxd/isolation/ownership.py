@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sandboxd.isolation.sources import BadSource, open_source
 from sandboxd.osutil import linux
 from sandboxd.osutil.files import write_text
 from sandboxd.osutil.namespaces import open_namespace
@@ -45,11 +46,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A decision on a bind's owner: the owner to map, or None and the reason in `why`."""
+    """A decision on a bind's owner: the owner to map, or None and the reason in `why`.
+
+    is_refused: whether the path is not bound at all.
+    """
 
     source: str
     owner: Owner | None
     why: str
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +95,14 @@ def refusal(
 
 
 def plan(binds: Sequence[Mapping[str, Any]], sandbox_owner: int) -> list[Plan]:
-    """Decide on the owner of each bind of a specification (launch/roots.py)."""
+    """Decide on the owner of each bind of a specification (launch/roots.py). Raises BadSource."""
     return [_plan(bind["source"], bind["writable"], sandbox_owner) for bind in binds]
 
 
 def _plan(source: str, writable: bool, sandbox_owner: int) -> Plan:
     try:
-        status = os.stat(source)
+        with _opened(source) as fd:
+            status = os.fstat(fd)
     except OSError as exc:
         return Plan(source, None, exc.strerror or str(exc))
     name, groups = _account(status.st_uid)
@@ -110,6 +116,17 @@ def _plan(source: str, writable: bool, sandbox_owner: int) -> Plan:
     if why is not None:
         return Plan(source, None, why)
     return Plan(source, Owner(status.st_uid, status.st_gid, f"{name} (uid {status.st_uid})"), "")
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[int]:
+    # Has an automounted file system mounted, as a walk in steps would not.
+    os.stat(source)
+    fd = open_source(source)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _account(uid: int) -> tuple[str, Collection[int] | None]:
@@ -148,13 +165,16 @@ def _open(one: Plan, sandbox_uid: int) -> tuple[int, str]:
         raise _NotMapped(one.why)
     with ExitStack() as undo:
         try:
-            tree = linux.open_tree(one.source)
+            with _opened(one.source) as fd:
+                tree = linux.open_tree(f"/proc/self/fd/{fd}")
             undo.callback(os.close, tree)
             status = os.fstat(tree)
             if (status.st_uid, status.st_gid) != (one.owner.uid, one.owner.gid):
                 raise _NotMapped("it was given to somebody else just now")
             with _user_namespace(one.owner, sandbox_uid) as namespace:
                 linux.map_owners(tree, namespace)
+        except BadSource as exc:
+            raise _NotMapped(str(exc)) from exc
         except OSError as exc:
             raise _NotMapped(_WHY.get(exc.errno or 0, str(exc))) from exc
         undo.pop_all()
@@ -208,30 +228,34 @@ def _hold_namespace(held_read: int, held_write: int, made_write: int) -> None:
         os._exit(0)
 
 
-def put(found: Sequence[Tree], scratch: str) -> None:
-    """Mount the mapped trees in this mount namespace, where `placed` says. Raises OSError."""
-    if all(tree.fd is None for tree in found):
+def put(binds: Sequence[Mapping[str, Any]], found: Sequence[Tree], scratch: str) -> None:
+    """Mount the binds in this mount namespace, where `placed` says. Raises OSError, BadSource."""
+    if not binds:
         return
     linux.mount("binds", scratch, "tmpfs", linux.MS_NODEV | linux.MS_NOSUID, "size=64k")
-    for number, tree in enumerate(found):
-        if tree.fd is None:
-            continue
+    for number, (bind, tree) in enumerate(zip(binds, found, strict=True)):
         target = _place(scratch, number)
-        if stat.S_ISDIR(os.fstat(tree.fd).st_mode):
-            os.mkdir(target)
-        else:
-            os.mknod(target, stat.S_IFREG)
-        linux.mount_tree(tree.fd, target)
+        if tree.fd is not None:
+            _make_mount_point(target, tree.fd)
+            linux.mount_tree(tree.fd, target)
+            continue
+        # Opened in this mount namespace: mounts of others cannot be bound.
+        with _opened(bind["source"]) as fd:
+            _make_mount_point(target, fd)
+            linux.mount(f"/proc/self/fd/{fd}", target, None, linux.MS_BIND | linux.MS_REC)
 
 
-def placed(
-    binds: Sequence[Mapping[str, Any]], found: Sequence[Tree], scratch: str
-) -> list[Mapping[str, Any]]:
-    """Return the binds, with the sources of mapped binds replaced by where `put` mounts them."""
-    return [
-        bind if tree.fd is None else {**bind, "source": _place(scratch, number)}
-        for number, (bind, tree) in enumerate(zip(binds, found, strict=True))
-    ]
+def _make_mount_point(target: str, fd: int) -> None:
+    """Make a directory for a directory, and a file for anything else."""
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.mkdir(target)
+    else:
+        os.mknod(target, stat.S_IFREG)
+
+
+def placed(binds: Sequence[Mapping[str, Any]], scratch: str) -> list[Mapping[str, Any]]:
+    """Return the binds, with the sources replaced by where `put` mounts them."""
+    return [{**bind, "source": _place(scratch, number)} for number, bind in enumerate(binds)]
 
 
 def _place(scratch: str, number: int) -> str:
@@ -244,7 +268,7 @@ def try_out(binds: Sequence[Mapping[str, Any]], sandbox_uid: int) -> list[str]:
     "" also where the path works unmapped: its owner is never mapped, and the mode suffices.
     """
     # Root's own sandboxes map writable binds of any owner.
-    plans = [_plan(bind["source"], True, 0) for bind in binds]
+    plans = [_told(bind["source"]) for bind in binds]
     with trees(plans, sandbox_uid) as found:
         return [
             "" if tree.fd is not None or _is_fine(one, bind) else tree.detail[:_MAX_DETAIL]
@@ -252,9 +276,16 @@ def try_out(binds: Sequence[Mapping[str, Any]], sandbox_uid: int) -> list[str]:
         ]
 
 
+def _told(source: str) -> Plan:
+    try:
+        return _plan(source, True, 0)
+    except BadSource as exc:
+        return Plan(source, None, str(exc), is_refused=True)
+
+
 def _is_fine(one: Plan, bind: Mapping[str, Any]) -> bool:
     """Whether a path whose owner is never mapped can be used as listed nevertheless."""
-    if one.owner is not None:
+    if one.owner is not None or one.is_refused:
         return False
     try:
         mode = os.stat(bind["source"]).st_mode

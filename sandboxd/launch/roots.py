@@ -113,6 +113,8 @@ class Roots:
             return _owned(sandbox.binds, answer["binds"])
         if answer["kind"] == "image":
             raise InvalidRequest.field("rootfs", answer["text"])
+        if answer["kind"] == "bind":
+            raise InvalidRequest.field("binds", answer["text"])
         raise InternalError(f"cannot make the root of sandbox {sandbox.id}: {answer['text']}")
 
     async def remove(self, sandbox: Sandbox) -> None:

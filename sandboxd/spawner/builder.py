@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from sandboxd.isolation import build, disks, ownership, pins, private_tmpfs
 from sandboxd.isolation.root import BadImage
+from sandboxd.isolation.sources import BadSource
 from sandboxd.osutil.objects import decode, encode
 from sandboxd.protocol import records
 from sandboxd.workspace.removal import remove_tree
@@ -58,6 +59,8 @@ def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
         return _failure("bubblewrap", exc)
     except BadImage as exc:
         return _failure("image", exc)
+    except BadSource as exc:
+        return _failure("bind", exc)
     except disks.DiskFull as exc:
         return _failure("full", exc)
     except PermissionError as exc:

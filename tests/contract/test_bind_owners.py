@@ -36,7 +36,8 @@ class Place:
 
     def __init__(self, top: Path) -> None:
         self.top = top
-        self.allowed = ", ".join(
+        self.made("users", OWNER.pw_uid, OWNER.pw_gid, 0o755)
+        self.allowed = f"{self.top}/users/moved:rw, " + ", ".join(
             f"{self.made(name, uid, gid, mode)}{'' if name == 'listed-ro' else ':rw'}"
             for name, uid, gid, mode in (
                 ("owners", OWNER.pw_uid, OWNER.pw_gid, 0o755),
@@ -297,6 +298,29 @@ def test_a_set_id_file_of_the_owners_gives_nothing_inside(
     for attempt in ("chown 0 old-set-id", "chgrp 0 old-set-id"):
         assert daemon.execute(made["id"], f"cd /mnt/it && {attempt}")["exit_code"] != 0, attempt
     assert ids(file) == (OWNER.pw_uid, OWNER.pw_gid)
+
+
+def test_nobody_but_root_decides_where_a_listed_path_leads(
+    daemon: Daemon, place: Place, offered: str, owner: CallerOf
+) -> None:
+    path = place.top / "users" / "moved"
+    shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to("/run")
+    os.lchown(path, OWNER.pw_uid, OWNER.pw_gid)
+    bind = {"source": str(path), "target": "/mnt/it", "writable": True}
+    body = {"isolation": offered, "binds": [bind], "limits": MEMORY}
+    for by in (owner, daemon):
+        refused = by.request("POST", "/v1/sandboxes", body)
+        assert refused.status == 400
+        (field,) = refused.json["error"]["details"]["fields"]
+        assert field["path"] == "binds"
+        assert f"belongs to uid {OWNER.pw_uid}" in field["reason"]
+    # A link of root's is root's decision.
+    os.lchown(path, 0, 0)
+    made = daemon.create(**body)
+    assert said(daemon, made, "stat -c %i /mnt/it") == str(os.stat("/run").st_ino)
+    daemon.release(made["id"])
 
 
 def test_it_stays_so_for_the_next_daemon(daemon: Daemon, bound: Bound, owner: CallerOf) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from sandboxd.isolation import ownership
 from sandboxd.isolation.ownership import Owner, Plan, Tree, refusal
+from sandboxd.isolation.sources import BadSource
 from sandboxd.osutil import linux
 from tests.conftest import unmet
 
@@ -72,11 +74,10 @@ def test_a_source_that_is_not_there_has_no_owner(tmp_path: Path) -> None:
     assert (plan.owner, plan.why) == (None, "No such file or directory")
 
 
-def test_what_is_mapped_is_bound_from_where_it_was_put() -> None:
-    binds = [bind(Path("/a")), bind(Path("/b")), bind(Path("/c"))]
-    found = [Tree(3, ""), Tree(None, ""), Tree(4, "")]
-    placed = ownership.placed(binds, found, "/scratch")
-    assert [one["source"] for one in placed] == ["/scratch/0", "/b", "/scratch/2"]
+def test_all_are_bound_from_where_they_were_put() -> None:
+    binds = [bind(Path("/a")), bind(Path("/b"))]
+    placed = ownership.placed(binds, "/scratch")
+    assert [one["source"] for one in placed] == ["/scratch/0", "/scratch/1"]
     assert {one["target"] for one in placed} == {"/mnt/a"}
 
 
@@ -160,3 +161,18 @@ def test_what_an_admin_is_told_of_the_listed_paths(owned: tuple[Path, Plan]) -> 
     assert "belongs to root" in said[0]
     assert said[1:3] == ["", ""]
     assert said[3] == "No such file or directory"
+
+
+def test_a_link_of_a_users_is_refused(owned: tuple[Path, Plan]) -> None:
+    path, plan = owned
+    link = path / "link"
+    link.symlink_to("/")
+    os.lchown(link, 1, 1)
+    with pytest.raises(BadSource):
+        ownership.plan([bind(link)], 0)
+    for writable in (True, False):
+        (said,) = ownership.try_out([bind(link, writable=writable)], SANDBOX_UID)
+        assert "belongs to uid 1" in said
+    # Put in place of the directory after the plan.
+    with ownership.trees([replace(plan, source=str(link))], SANDBOX_UID) as (tree,):
+        assert tree.fd is None
