@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import wraps
@@ -13,15 +12,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sandboxd.client import routes
 from sandboxd.client.blocking import BlockingWaits, blocking, finish, iterate
 from sandboxd.client.refusals import Silent, Unreadable, away
-from sandboxd.client.request import AWAY, NO_ROOM, Patience, Request
+from sandboxd.client.request import AWAY, NO_ROOM, Absence, Patience, Request
 from sandboxd.client.transport import Transport, Waits
 from sandboxd.errors import NotFound, SandboxdError
 
 DEFAULT_SOCKET = "/run/sandboxd/sandboxd.sock"
 SOCKET_VARIABLE = "SANDBOXD_SOCKET"
-# The longest restart of the daemon that a flow waits out.
-RESTART_SECONDS = 60.0
-RETRY_SECONDS = 0.2
 # Pauses between attempts to release the sandbox of an abandoned run.
 RELEASE_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
 # The longest time that a cancelled task spends on killing the command.
@@ -152,17 +148,15 @@ class Flows:
         is_final: Callable[[SandboxdError], bool] = lambda _: False,
     ) -> T:
         """Repeat `attempt` over restarts, for RESTART_SECONDS or until `is_final`; raises AWAY."""
-        give_up: float | None = None
+        absence = Absence()
         while True:
             try:
                 return await attempt()
             except AWAY as exc:
-                now = time.monotonic()
-                give_up = now + RESTART_SECONDS if give_up is None else give_up
-                if now > give_up or is_final(exc):
+                if is_final(exc):
                     raise
-            # No event says when the daemon is back.
-            await self.waits.sleep(RETRY_SECONDS)
+                pause = absence.pause_seconds(exc)
+            await self.waits.sleep(pause)
 
     async def all_output(self, execution: JsonObject, stream: str) -> bytes:
         """Return all bytes of an execution's stream: the inline part, then the rest."""

@@ -32,6 +32,9 @@ _LEAST_PAUSE_SECONDS = 0.05
 NO_ROOM = (CapacityExceeded, QuotaExceeded)
 # Errors during a restart of the daemon.
 AWAY = (Draining, ConnectionLost, DaemonUnreachable)
+# The longest restart of the daemon that a flow waits out, and the pause before each attempt.
+RESTART_SECONDS = 60.0
+_RESTART_PAUSE_SECONDS = 0.2
 _RESTARTING = (errno.ENOENT, errno.ECONNREFUSED)
 
 
@@ -149,6 +152,30 @@ class Attempts:
             raise error
         self._was_lost = True
         return pause
+
+
+class Absence:
+    """The time that the daemon is away, which a flow waits out for RESTART_SECONDS.
+
+    was_seen: whether the daemon is known to exist; if not, the first error is the last.
+    """
+
+    def __init__(self, *, was_seen: bool = True) -> None:
+        self._give_up = None if was_seen else 0.0
+
+    def end(self) -> None:
+        """Note that the daemon answers."""
+        self._give_up = None
+
+    def pause_seconds(self, error: SandboxdError) -> float:
+        """Return the seconds before the next attempt. Raises `error` when the time is over."""
+        now = time.monotonic()
+        if self._give_up is None:
+            self._give_up = now + RESTART_SECONDS
+        if now > self._give_up:
+            raise error
+        # No event says when the daemon is back.
+        return _RESTART_PAUSE_SECONDS
 
 
 class Patience:

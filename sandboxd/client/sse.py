@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
-from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, Client
-from sandboxd.client.refusals import unreadable
-from sandboxd.client.request import AWAY, Request
+from sandboxd.client.blocking import iterate
+from sandboxd.client.calls import Client, Flows
+from sandboxd.client.refusals import closed, unreadable
+from sandboxd.client.request import AWAY, Absence, Request
 
 # Far above the size of any event of the daemon.
 _MAX_EVENT_BYTES = 16 << 20
@@ -66,22 +67,33 @@ def follow_events(client: Client, request: Callable[[str], Request]) -> Iterator
     """Iterate over events without an end, over restarts of the daemon.
 
     request: the request of each connection, by the last event's id ("" at first). Raises the
-    daemon's refusals, and DaemonUnreachable or ConnectionLost when the daemon stays away for
-    RESTART_SECONDS.
+    daemon's refusals, and DaemonUnreachable or ConnectionLost when the daemon was never reached or
+    stays away for RESTART_SECONDS.
     """
-    last_id, give_up = "", 0.0
+    return iterate(flow(client.flow, request, "", has_end=False))
+
+
+async def flow(
+    flows: Flows, request: Callable[[str], Request], last_id: str, *, has_end: bool
+) -> AsyncGenerator[Event, None]:
+    """Iterate over events after `last_id`, over restarts of the daemon, for both clients.
+
+    has_end: whether the events are of something that ends, and with a whole answer; else an answer
+    ends with the daemon alone. Raises as `follow_events` does.
+    """
+    absence = Absence(was_seen=has_end)
     while True:
         parser = EventParser()
         try:
-            with client.open(request(last_id)) as chunks:
-                give_up = time.monotonic() + RESTART_SECONDS
-                for chunk in chunks:
-                    for event in parser.feed(chunk):
+            with closing(await flows.transport.open(request(last_id))) as answer:
+                absence.end()
+                while piece := await answer.piece():
+                    for event in parser.feed(piece):
                         last_id = event.id or last_id
                         yield event
-        except AWAY:
-            # At the first connection give_up is 0: a daemon never reached raises at once.
-            if time.monotonic() > give_up:
-                raise
-        # No event says when the daemon is back.
-        time.sleep(RETRY_SECONDS)
+            if has_end:
+                return
+            pause = absence.pause_seconds(closed())
+        except AWAY as exc:
+            pause = absence.pause_seconds(exc)
+        await flows.waits.sleep(pause)

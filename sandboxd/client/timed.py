@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import datetime
 
-from sandboxd.client import routes
-from sandboxd.client.calls import RESTART_SECONDS, RETRY_SECONDS, Flows
+from sandboxd.client import routes, sse
+from sandboxd.client.calls import Flows
 from sandboxd.client.refusals import away
-from sandboxd.client.request import AWAY
+from sandboxd.client.request import AWAY, Request
 from sandboxd.client.results import TimedOutput
-from sandboxd.client.sse import Event, EventParser
+from sandboxd.client.sse import Event
 
 
 async def flow(
@@ -28,26 +27,19 @@ async def flow(
     ConnectionLost when the daemon stays away for RESTART_SECONDS.
     """
     begins = offsets or {}
-    last_id = f"{begins.get('stdout', 0)}-{begins.get('stderr', 0)}"
-    give_up = time.monotonic() + RESTART_SECONDS
-    while True:
-        request = routes.timed_output(ref, execution_id, last_id, since=since, follow=follow)
-        parser = EventParser()
-        try:
-            async with aclosing(flows.transport.stream(request)) as pieces:
-                async for piece in pieces:
-                    give_up = time.monotonic() + RESTART_SECONDS
-                    for event in parser.feed(piece):
-                        if event.name == "exit":
-                            return
-                        last_id = event.id
-                        yield _output(event)
-            return
-        except AWAY as exc:
-            if time.monotonic() > give_up:
-                raise away(exc, ref, execution_id) from exc
-        # No event says when the daemon is back.
-        await flows.waits.sleep(RETRY_SECONDS)
+    first = f"{begins.get('stdout', 0)}-{begins.get('stderr', 0)}"
+
+    def request(last_id: str) -> Request:
+        return routes.timed_output(ref, execution_id, last_id, since=since, follow=follow)
+
+    try:
+        async with aclosing(sse.flow(flows, request, first, has_end=True)) as events:
+            async for event in events:
+                if event.name == "exit":
+                    return
+                yield _output(event)
+    except AWAY as exc:
+        raise away(exc, ref, execution_id) from exc
 
 
 def _output(event: Event) -> TimedOutput:
