@@ -126,7 +126,7 @@ class Offers:
 
     def check_own_root(self, level: Isolation, field: str) -> None:
         """Raise IsolationUnsupported if `field` needs a root and the level has none."""
-        if level in (Isolation.NONE, Isolation.BASIC):
+        if not level.has_own_root:
             missing = [feature.what for feature in self.levels[Isolation.STANDARD].lacks]
             raise IsolationUnsupported(
                 f"cannot take {field} at isolation {level}: it has no root of its own",

@@ -27,6 +27,11 @@ class Isolation(enum.StrEnum):
     STANDARD = "standard"
     STRICT = "strict"
 
+    @property
+    def has_own_root(self) -> bool:
+        """Whether commands see a file system apart from the host's."""
+        return self not in (Isolation.NONE, Isolation.BASIC)
+
 
 class Network(enum.StrEnum):
     """The network that a command may reach."""
@@ -342,7 +347,7 @@ class Sandbox:
     @property
     def has_own_root(self) -> bool:
         """Whether commands see a file system apart from the host's."""
-        return self.isolation not in (Isolation.NONE, Isolation.BASIC)
+        return self.isolation.has_own_root
 
     @property
     def writes_to_host(self) -> bool:

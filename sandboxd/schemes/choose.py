@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from sandboxd.cgroup import host
 from sandboxd.core.levels import MissingFeature
-from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox, SchemeName
+from sandboxd.core.model import Command, Execution, Isolation, Limits, Network, Sandbox
 from sandboxd.core.names import UnitNames, new_id
+from sandboxd.engine.ports.scheme import Scheme
 from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.launch.builders import Builders
 from sandboxd.launch.disks import Disks
@@ -64,6 +66,19 @@ class SchemeOptions:
     denied_addresses: tuple[Address, ...] = ()
 
 
+class HostScheme(Scheme, Protocol):
+    """A scheme that may be tried on this host before the first sandbox."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the scheme lacks on this host, in words."""
+        ...
+
+    def probe(self, sandbox: Sandbox, execution: Execution) -> None:
+        """Learn from a placed execution what this host lacks."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenScheme:
     """The open scheme and launcher, and what a held shim was found to have.
@@ -73,7 +88,7 @@ class OpenScheme:
     that nothing uses go as well.
     """
 
-    scheme: RlimitScheme | SystemdScheme
+    scheme: HostScheme
     launcher: SpawnerClient
     builders: Builders
     disks: Disks
@@ -184,7 +199,7 @@ async def _open_rlimit(wanted: SchemeOptions, reason: str) -> OpenScheme:
 async def _opened(
     wanted: SchemeOptions,
     undo: AsyncExitStack,
-    scheme: RlimitScheme | SystemdScheme,
+    scheme: HostScheme,
     launcher: SpawnerClient,
     end: Callable[[bool], Awaitable[None]],
     notes: tuple[str, ...] = (),
@@ -249,9 +264,7 @@ async def _helper_services(wanted: SchemeOptions, undo: AsyncExitStack) -> Helpe
     return helpers
 
 
-async def _probe(
-    scheme: RlimitScheme | SystemdScheme, launcher: SpawnerClient
-) -> tuple[bool, tuple[str, ...]]:
+async def _probe(scheme: HostScheme, launcher: SpawnerClient) -> tuple[bool, tuple[str, ...]]:
     """Hold a shim in a throw-away sandbox and take both away again."""
     sandbox, execution = _probe_values(scheme)
     async with AsyncExitStack() as undo:
@@ -261,12 +274,11 @@ async def _probe(
         shim = await launcher.hold()
         undo.push_async_callback(shim.abort)
         await scheme.place(sandbox, execution, shim)
-        if isinstance(scheme, SystemdScheme):
-            scheme.probe_access_filter(sandbox, execution)
+        scheme.probe(sandbox, execution)
         return shim.pid_namespace, shim.missing
 
 
-def _probe_values(scheme: RlimitScheme | SystemdScheme) -> tuple[Sandbox, Execution]:
+def _probe_values(scheme: HostScheme) -> tuple[Sandbox, Execution]:
     now, sandbox_id, execution_id = datetime.now(UTC), new_id(), new_id()
     sandbox = Sandbox(
         id=sandbox_id,
@@ -276,7 +288,7 @@ def _probe_values(scheme: RlimitScheme | SystemdScheme) -> tuple[Sandbox, Execut
         # With a whole wall around it.
         isolation=Isolation.STANDARD,
         network=Network.HOST,
-        scheme=SchemeName(scheme.name),
+        scheme=scheme.name,
         limits=_PROBE_LIMITS,
         enforcement={},
         created_at=now,

@@ -132,6 +132,9 @@ class RlimitScheme:
         state = self._states[sandbox.id]
         await self._put(replace(state, executions=(*state.executions, entry)))
 
+    def probe(self, sandbox: Sandbox, execution: Execution) -> None:
+        """Do nothing: the supervisor has tried the host by itself."""
+
     async def collect(self, sandbox: Sandbox, execution: Execution) -> None:
         """Forget it; after the last one nobody of the uid may be left."""
         state = self._states.get(sandbox.id)

@@ -227,8 +227,8 @@ class SystemdScheme:
             await self._scopes.start(sandbox_slice, unit, execution.limits, shim, description=about)
             undo.pop_all()
 
-    def probe_access_filter(self, sandbox: Sandbox, execution: Execution) -> None:
-        """Find out from a placed execution what walls lack here; from then on the rest is due."""
+    def probe(self, sandbox: Sandbox, execution: Execution) -> None:
+        """Learn from a placed execution what access filters lack; the rest is required later."""
         unit = self.execution_unit(sandbox.id, execution.id)
         self._scopes.missing_bpf_programs = missing_bpf_programs(self._slices.get(sandbox.id), unit)
 

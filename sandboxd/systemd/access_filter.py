@@ -46,10 +46,9 @@ class AccessFilter:
         cls, level: Isolation, network: Network, denied: Iterable[Address]
     ) -> AccessFilter:
         """Return a sandbox's filter; `denied`: the admin's addresses beside the cloud's."""
-        no_devices = level not in (Isolation.NONE, Isolation.BASIC)
         if network is Network.HOST:
-            return cls((*_OF_THE_CLOUD, *denied), (), no_devices)
-        return cls(_EVERYTHING, _LOCALHOST, no_devices)
+            return cls((*_OF_THE_CLOUD, *denied), (), level.has_own_root)
+        return cls(_EVERYTHING, _LOCALHOST, level.has_own_root)
 
     def properties(self) -> list[Property]:
         """Return the slice's properties."""

@@ -31,7 +31,7 @@ async def test_a_scope_without_its_filters_is_no_start(
     await scheme.create_sandbox(box)
     first = execution("aaaaaaaaaaaa")
     await scheme.place(box, first, shim)
-    scheme.probe_access_filter(box, first)
+    scheme.probe(box, first)
     assert scheme.missing == ()
     for lost, words in (("egress", "address filter"), ("device", "device filter")):
         found[lost] = 0
@@ -53,7 +53,7 @@ async def test_a_host_without_such_filters_says_so_and_goes_on(
     await scheme.create_sandbox(box)
     first = execution("aaaaaaaaaaaa")
     await scheme.place(box, first, shim)
-    scheme.probe_access_filter(box, first)
+    scheme.probe(box, first)
     assert [one.partition(":")[0] for one in scheme.missing] == ["address filter", "device filter"]
     await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
 
@@ -66,7 +66,7 @@ async def test_a_filter_that_comes_late_is_waited_for(
     scheme = await opened(manager, tmp_path)
     await scheme.create_sandbox(sandbox())
     await scheme.place(sandbox(), execution("aaaaaaaaaaaa"), shim)
-    scheme.probe_access_filter(sandbox(), execution("aaaaaaaaaaaa"))
+    scheme.probe(sandbox(), execution("aaaaaaaaaaaa"))
     await scheme.place(sandbox(), execution("bbbbbbbbbbbb"), shim)
     assert answers == []
 
@@ -83,7 +83,7 @@ async def test_a_manager_that_takes_no_filter_is_named(
     await scheme.create_sandbox(box)
     assert not {"IPAddressDeny", "DevicePolicy"} & set(manager.given[NAMES.sandbox_slice(ONE)])
     await scheme.place(box, execution("aaaaaaaaaaaa"), shim)
-    scheme.probe_access_filter(box, execution("aaaaaaaaaaaa"))
+    scheme.probe(box, execution("aaaaaaaaaaaa"))
     await scheme.place(box, execution("bbbbbbbbbbbb"), shim)
 
 
