@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable
 
+from sandboxd.osutil import seqpacket
 from sandboxd.protocol import records
 
 _MAX_FDS = 4
@@ -55,16 +55,14 @@ class Packets:
     def _receive(self) -> None:
         # One packet a call: the loop comes back while there are more, and serves further events
         # between.
-        try:
-            packet, fds, _, _ = socket.recv_fds(self._socket, records.MAX_PACKET_BYTES, _MAX_FDS)
-        except BlockingIOError:
+        received = seqpacket.receive(
+            self._socket, max_bytes=records.MAX_PACKET_BYTES, max_fds=_MAX_FDS
+        )
+        if received is None:
             return
-        except OSError:
-            packet, fds = b"", []
+        packet, fds = received
         if not packet:
             self.close()
             self._on_end()
             return
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        self._on_packet(packet, list(fds))
+        self._on_packet(packet, fds)

@@ -22,6 +22,7 @@ from sandboxd.errors import InternalError, host_lacks
 from sandboxd.launch import reports
 from sandboxd.launch.connection import SpawnerConnection, SpawnerUnreachable
 from sandboxd.launch.link import ShimLink
+from sandboxd.osutil import seqpacket
 from sandboxd.osutil.descriptors import memory_file
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol import records
@@ -216,15 +217,9 @@ def _control_pair(path: str) -> tuple[socket.socket, socket.socket]:
 
     Made before the shim exists, so that the shim is reachable from the first moment.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = seqpacket.listen(path, backlog=4)
     try:
-        listener.bind(path)
-        os.chmod(path, 0o600)
-        listener.listen(4)
-        connection.connect(path)
+        return listener, seqpacket.connect(path)
     except BaseException:
         listener.close()
-        connection.close()
         raise
-    return listener, connection

@@ -17,10 +17,14 @@ from sandboxd.osutil.unix_sockets import bind_private, is_own
 def listen(path: str, *, backlog: int) -> socket.socket:
     """Return a listener, mode 0600, that replaces any file at the path. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    bind_private(listener, path)
-    listener.listen(backlog)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        bind_private(listener, path)
+        listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
     return listener
 
 
@@ -46,6 +50,25 @@ def ask(
     with connect(path, timeout_seconds=timeout_seconds) as connection:
         connection.send(encode(question))
         return decode(connection.recv(max_bytes))
+
+
+def receive(
+    connection: socket.socket, *, max_bytes: int, max_fds: int = 0
+) -> tuple[bytes, list[int]] | None:
+    """Return the next packet and its descriptors, which no child inherits; None without one.
+
+    The packet is empty at the end of the connection, whatever the cause. The caller owns the
+    descriptors.
+    """
+    try:
+        packet, fds, _, _ = socket.recv_fds(connection, max_bytes, max_fds)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b"", []
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return packet, list(fds)
 
 
 class Received(NamedTuple):
@@ -106,16 +129,14 @@ class Server:
         connection = self.connections.get(fd)
         if connection is None:
             return None
-        try:
-            packet, fds, _, _ = socket.recv_fds(connection, self._max_bytes, self._max_fds)
-        except BlockingIOError:
+        received = receive(connection, max_bytes=self._max_bytes, max_fds=self._max_fds)
+        if received is None:
             return None
-        except OSError:
-            packet, fds = b"", []
+        packet, fds = received
         if not packet:
             self._drop(fd)
             return None
-        return Received(connection, packet, list(fds))
+        return Received(connection, packet, fds)
 
     def send(self, connection: socket.socket, packet: bytes, fds: Iterable[int] = ()) -> None:
         """Send to a connection, with copies of descriptors.

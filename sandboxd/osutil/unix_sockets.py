@@ -38,10 +38,7 @@ def is_own(connection: socket.socket) -> bool:
 def bind_private(unbound: socket.socket, path: str) -> None:
     """Bind with mode 0600 from the first moment. Raises OSError.
 
-    Only for start-up: the umask is the process's, so that further threads would make files by it.
+    The file gets the mode of the socket, less the umask (Linux, net/unix/af_unix.c).
     """
-    mask = os.umask(0o177)
-    try:
-        unbound.bind(path)
-    finally:
-        os.umask(mask)
+    os.fchmod(unbound.fileno(), 0o600)
+    unbound.bind(path)

@@ -13,6 +13,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
+from sandboxd.osutil.readiness import notify
+
 _FIRST_FD = 3
 
 
@@ -39,11 +41,9 @@ class PlainNotifier:
     def send(self, **fields: str) -> None:
         if not self._address:
             return
-        address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
         text = "\n".join(f"{key}={value}" for key, value in fields.items())
-        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
-        with socket.socket(socket.AF_UNIX, kind) as sender, suppress(OSError):
-            sender.sendto(text.encode(), address)
+        with suppress(OSError):
+            notify(self._address, text.encode())
 
     def watchdog_seconds(self) -> float | None:
         if self._environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):

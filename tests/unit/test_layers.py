@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "engine": ("errors", "core", "engine.ports"),
     "engine.ports": ("core",),
     # Doors: one outside thing each, and none looks through another.
-    "systemd": ("errors", "core"),
+    "systemd": ("errors", "core", "osutil"),
     "cgroup": ("core", "osutil"),
     "isolation": ("errors", "core", "osutil", "protocol"),
     "records": ("errors", "core", "engine.ports", "osutil"),
@@ -51,7 +51,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "api": ("errors", "core", "engine", "engine.ports", "osutil", "wire"),
     "client": ("errors", "core", "osutil"),
     # The CLI can do nothing that the API does not offer, but for writing files that need no daemon.
-    "ctl": ("errors", "core", "client"),
+    "ctl": ("errors", "core", "client", "osutil"),
     "daemon.config": ("errors", "core"),
     "daemon.journal": ("core",),
 }
