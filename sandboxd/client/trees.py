@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from sandboxd.client.below import Below
 from sandboxd.errors import InvalidRequest
 from sandboxd.osutil.descriptors import closing_fd, open_directory
-from sandboxd.osutil.labels import read_label
+from sandboxd.osutil.replacement import replace_file, umask
 
 _PIECE_BYTES = 256 << 10
 _PERMISSIONS = 0o777
@@ -177,39 +176,8 @@ def _seconds(mtime: float) -> int:
     return int(mtime) if 0 <= mtime <= _MAX_MTIME else 0
 
 
-def replace_file(path: str, pieces: Iterable[bytes], mode: int, mtime: float) -> None:
-    """Write a file, whole or not at all. mtime: in seconds since 1970.
-
-    Raises OSError that names `path`, never the temporary file.
-    """
-    directory = os.path.dirname(path) or "."
-    try:
-        descriptor, made = tempfile.mkstemp(prefix=".sandboxd-", dir=directory)
-    except OSError as exc:
-        raise OSError(exc.errno, exc.strerror, path) from exc
-    try:
-        with open(descriptor, "wb") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fchmod(file.fileno(), mode & ~umask())
-            os.utime(file.fileno(), (mtime, mtime))
-        os.replace(made, path)
-    except BaseException as exc:
-        os.unlink(made)
-        if isinstance(exc, OSError) and exc.filename == made:
-            raise OSError(exc.errno, exc.strerror, path) from exc
-        raise
-
-
 def settle(directory: str, mode: int, mtime: float) -> None:
     """Set a directory's mode, less the umask, and mtime in seconds since 1970."""
     with closing_fd(open_directory(directory, follow=False)) as descriptor:
         os.utime(descriptor, (mtime, mtime))
         os.fchmod(descriptor, mode & ~umask())
-
-
-def umask() -> int:
-    """Return this process's umask from /proc; umask(2) would set it for all threads."""
-    text = read_label("/proc/self/status", "Umask")
-    assert text is not None, "Linux 4.7 and later tell the umask"
-    return int(text, 8)

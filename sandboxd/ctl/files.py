@@ -83,14 +83,16 @@ def telling(path: str | None) -> Iterator[Callable[[JsonObject, int], None]]:
 
 
 def _write(path: str, value: dict[str, Any]) -> None:
-    # Written whole or not at all: a reader may wait for the file. A device, a pipe or a link is
-    # written in place.
-    is_other = os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode)
-    made = path if is_other else f"{path}.{os.getpid()}.new"
-    with open(made, "w", encoding="utf-8") as file:
-        file.write(f"{json.dumps(value, indent=2)}\n")
-    if made != path:
-        os.replace(made, path)
+    data = f"{json.dumps(value, indent=2)}\n".encode()
+    # A device, a pipe or a link is written in place; a file whole, since a reader may wait for it.
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        with open(path, "wb") as file:
+            file.write(data)
+        return
+    # Imported late: most commands write no file.
+    from sandboxd.osutil.replacement import replace_file
+
+    replace_file(path, [data], 0o666)
 
 
 def add_sent(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,6 @@ import argparse
 import asyncio
 import logging
 import os
-import resource
 import signal
 import sys
 import time
@@ -50,6 +49,7 @@ from sandboxd.errors import ConfigError, SandboxdError
 from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.launch.spawner import MAX_RUNTIME_PATH
+from sandboxd.osutil.descriptors import allow_most
 from sandboxd.osutil.libc import libc
 from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.history import DiskHistory
@@ -83,7 +83,8 @@ def main() -> None:
     """Run `sandboxd`; the exit status is 1 on a SandboxdError at start."""
     arguments = config.argument_parser().parse_args(sys.argv[1:])
     _give_memory_back()
-    _raise_descriptor_limit()
+    # Each execution holds two descriptors.
+    allow_most()
     journal.set_up(os.environ)
     try:
         # Before the settings are read, since a refused setting must not leave an old ready file.
@@ -118,15 +119,6 @@ def _give_memory_back() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
         mallopt(_M_ARENA_MAX, 2)
-
-
-def _raise_descriptor_limit() -> None:
-    """Raise RLIMIT_NOFILE to the hard limit: each execution holds two descriptors.
-
-    The low soft limit is for programs that use select(2); the daemon does not.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

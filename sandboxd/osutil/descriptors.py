@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
@@ -43,6 +44,15 @@ def memory_file(name: str, data: bytes) -> int:
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     write_all(fd, data)
     return fd
+
+
+def allow_most() -> None:
+    """Raise this process's limit on open descriptors to the hard limit.
+
+    The low soft limit is for programs that use select(2).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def close_all_but(kept: Collection[int]) -> None:

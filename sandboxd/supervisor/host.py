@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-import resource
 from dataclasses import dataclass
 
+from sandboxd.osutil.descriptors import allow_most
 from sandboxd.osutil.files import write_text
 from sandboxd.osutil.libc import libc
 from sandboxd.osutil.privileges import Privileges
@@ -38,8 +38,7 @@ def prepare(privileges: Privileges) -> Abilities:
     missing: list[str] = []
     scheduling = _get_ahead(missing)
     _be_spared(missing, privileges)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    allow_most()
     # Processes of our own uid may be read without (ptrace(2), PTRACE_MODE_READ).
     is_root = privileges.is_root
     may_read = not is_root or privileges.has(_CAP_SYS_PTRACE)

@@ -192,29 +192,3 @@ def test_times_that_are_none_are_the_beginning(tmp_path: Path, mtime: str) -> No
         made.addfile(info, io.BytesIO())
     unpack(pieces(target.getvalue()), str(tmp_path))
     assert (tmp_path / "f").stat().st_mtime == 0
-
-
-def test_the_umask_is_read() -> None:
-    mask = os.umask(0o027)
-    try:
-        assert trees.umask() == 0o027
-    finally:
-        os.umask(mask)
-
-
-@pytest.mark.parametrize("name", ["missing/dir/x", "file/x"])
-def test_an_error_names_the_target_and_no_name_of_ours(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").touch()
-    target = str(tmp_path / name)
-    with pytest.raises((FileNotFoundError, NotADirectoryError)) as caught:
-        trees.replace_file(target, [b"x"], 0o644, 0)
-    assert caught.value.filename == target
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_directory_in_the_way_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(IsADirectoryError) as caught:
-        trees.replace_file(str(tmp_path / "taken"), [b"x"], 0o644, 0)
-    assert caught.value.filename == str(tmp_path / "taken")
-    assert os.listdir(tmp_path) == ["taken"]
