@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from sandboxd.errors import InvalidRequest
 from sandboxd.osutil.descriptors import open_directory
+from sandboxd.osutil.files import remove_file
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -31,15 +32,13 @@ class Below:
     def new_file(self, path: str, mode: int) -> int:
         """Return a descriptor of a new file, which replaces any non-directory at `path`."""
         with self._parent(path) as (parent, name):
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=parent)
+            remove_file(name, above=parent)
             return os.open(name, _NEW_FILE, mode, dir_fd=parent)
 
     def link(self, path: str, target: str) -> None:
         """Make a symbolic link, which replaces any non-directory at `path`."""
         with self._parent(path) as (parent, name):
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=parent)
+            remove_file(name, above=parent)
             os.symlink(target, name, dir_fd=parent)
 
     def settle(self, path: str, mode: int, mtime: int) -> None:

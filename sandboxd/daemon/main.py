@@ -24,7 +24,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -50,6 +50,7 @@ from sandboxd.isolation import seccomp
 from sandboxd.isolation.uids import CallerUid, UidRange
 from sandboxd.launch.spawner import MAX_RUNTIME_PATH
 from sandboxd.osutil.descriptors import allow_most
+from sandboxd.osutil.files import remove_file, write_text
 from sandboxd.osutil.libc import libc
 from sandboxd.osutil.privileges import of_this_process
 from sandboxd.records.history import DiskHistory
@@ -127,13 +128,11 @@ def _ready_file(path: str | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    with suppress(FileNotFoundError):
-        os.unlink(path)
+    remove_file(path)
     try:
         yield
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+        remove_file(path)
 
 
 class _Daemon:
@@ -241,14 +240,12 @@ class _Daemon:
                 self._notifier.send(STOPPING="1", STATUS="stopping")
 
     def _remove_socket(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(self._socket)
+        remove_file(self._socket)
 
     def _tell_ready(self, status: str) -> None:
         if self._settings.ready_file is not None:
             try:
-                with open(self._settings.ready_file, "w", encoding="ascii") as file:
-                    file.write("ready\n")
+                write_text(self._settings.ready_file, "ready\n")
             except OSError as exc:
                 raise ConfigError(
                     f"cannot write the ready file {self._settings.ready_file}: {exc.strerror}",

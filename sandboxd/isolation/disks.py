@@ -19,6 +19,7 @@ from contextlib import suppress
 from sandboxd.isolation import loop, private_tmpfs
 from sandboxd.osutil import linux
 from sandboxd.osutil.descriptors import closing_fd, open_directory
+from sandboxd.osutil.files import names_in
 from sandboxd.osutil.space import space_of
 
 DIRECTORY = "disks"
@@ -83,10 +84,9 @@ def remove(root: str, name: str) -> None:
 
 def remove_others(root: str, kept: Collection[str]) -> None:
     """Unmount the disks of all sandboxes but `kept`."""
-    with suppress(FileNotFoundError):
-        for name in os.listdir(root):
-            if name not in kept:
-                remove(root, name)
+    for name in names_in(root):
+        if name not in kept:
+            remove(root, name)
 
 
 def remove_all(root: str) -> None:

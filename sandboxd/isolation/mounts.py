@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from sandboxd.isolation import ipc, sealing
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.namespaces import enter, open_namespace
 from sandboxd.protocol.specification import HostRoot, OwnRoot
 
@@ -176,11 +177,10 @@ def stop_propagation() -> None:
     # In a chroot `/` may be no mount point, and the mount below has no name there. Joining the
     # current namespace by setns(2) makes the namespace's root this process's root: there the mount
     # has a name.
-    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    namespace = open_namespace("mnt")
-    enter(namespace, "mnt")
-    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    os.fchdir(root)
-    os.chroot(".")
-    os.close(namespace)
-    os.close(root)
+    with (
+        closing_fd(os.open("/", os.O_PATH | os.O_DIRECTORY)) as root,
+        closing_fd(open_namespace("mnt")) as namespace,
+    ):
+        enter(namespace, "mnt")
+        linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+        linux.change_root(root)

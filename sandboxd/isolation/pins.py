@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from sandboxd.isolation import private_tmpfs
 from sandboxd.osutil import linux
+from sandboxd.osutil.files import names_in
 from sandboxd.osutil.namespaces import namespace_path
 
 DIRECTORY = "pins"
@@ -78,11 +79,7 @@ def remove(directory: str) -> None:
 
 def remove_others(root: str, kept: Collection[str]) -> None:
     """Let go of all but the sandboxes `kept`."""
-    try:
-        names = os.listdir(root)
-    except FileNotFoundError:
-        return
-    for name in names:
+    for name in names_in(root):
         if name not in kept:
             remove(os.path.join(root, name))
 

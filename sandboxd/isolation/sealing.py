@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable
 
 from sandboxd.osutil import linux
+from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.mountinfo import mounts
 
 # Options of a mount (proc_pid_mountinfo(5)), and the flags of mount(2) that keep the options.
@@ -57,10 +58,8 @@ def _seal_tree() -> None:
 def _make_root_a_mount() -> None:
     """In a chroot, make the root directory a mount of its own, which `/..` leads to."""
     linux.mount("/", "/", None, linux.MS_BIND | linux.MS_REC)
-    root = os.open("/..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.fchdir(root)
-    os.chroot(".")
-    os.close(root)
+    with closing_fd(os.open("/..", os.O_PATH | os.O_DIRECTORY)) as root:
+        linux.change_root(root)
 
 
 def _seal_one_by_one(kept: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from sandboxd.core.policy import DEFAULT_UID_COUNT, DEFAULT_UID_FIRST
 from sandboxd.errors import CapacityExceeded, host_lacks
 from sandboxd.osutil.descriptors import closing_fd
-from sandboxd.osutil.files import write_all, write_whole
+from sandboxd.osutil.files import remove_file, write_all, write_whole
 from sandboxd.osutil.locks import locked, open_lock
 from sandboxd.osutil.pidfd import kill, open_pidfd
 from sandboxd.osutil.processes import owner, owners
@@ -106,8 +106,7 @@ class UidRange:
         with self._locked():
             if uid in process_uids():
                 return False
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._claims, str(uid)))
+            remove_file(os.path.join(self._claims, str(uid)))
             return True
 
     def _claim(self, sandbox_id: str) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all, and files of the kernel."""
+"""Files: written whole or not at all, made, removed and listed, whether there or not."""
 
 from __future__ import annotations
 
@@ -15,6 +15,28 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def remove_file(path: str | bytes, *, above: int | None = None) -> None:
+    """Remove a file or link; a missing one is no error. Raises OSError.
+
+    above: the directory from which a relative `path` leads.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=above)
+
+
+def touch(path: str) -> None:
+    """Make an empty file, mode 0600, where there is none. Raises OSError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def names_in(directory: str) -> list[str]:
+    """Return the names in a directory; none where the directory is missing. Raises OSError."""
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
 
 
 def write_text(path: str, text: str) -> None:

@@ -89,6 +89,12 @@ def setns(fd: int, kind: int) -> None:
     checked(libc.setns(fd, kind), "setns")
 
 
+def change_root(directory: int) -> None:
+    """Make an open directory this process's root and working directory: chroot(2)."""
+    os.fchdir(directory)
+    os.chroot(".")
+
+
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """Mount a file system: mount(2). Raises OSError with the target named."""
     checked(

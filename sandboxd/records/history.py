@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandboxd.core.totals import GAINS, Interval, SavedHistory, UsageTotals
 from sandboxd.errors import host_lacks
+from sandboxd.osutil.files import touch
 
 if TYPE_CHECKING:
     import sqlite3
@@ -119,7 +120,7 @@ class DiskHistory:
         import sqlite3
 
         # SQLite makes the journal file with the mode of the database file.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        touch(self._path)
         with closing(
             sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         ) as database:

@@ -14,13 +14,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
 from sandboxd.engine.ports.store import KeptKey
 from sandboxd.errors import QuotaExceeded, host_lacks
-from sandboxd.osutil.files import write_whole
+from sandboxd.osutil.files import remove_file, write_whole
 
 _log = logging.getLogger(__name__)
 KEPT_SECONDS = 600.0
@@ -62,7 +61,7 @@ class DiskKeys:
                 key = _read(path)
             except (OSError, ValueError, KeyError, TypeError) as exc:
                 _log.warning("Cannot read %s: %s; removed", path, exc)
-                _unlink(path)
+                remove_file(path)
                 continue
             self._keys.setdefault(key.uid, {})[key.name] = key
         for uid in list(self._keys):
@@ -125,7 +124,7 @@ class DiskKeys:
         keys.pop(key.name, None)
         if not keys:
             self._keys.pop(key.uid, None)
-        _unlink(self._path(key))
+        remove_file(self._path(key))
 
 
 def _name(key: str) -> str:
@@ -159,8 +158,3 @@ def _read_body(path: str) -> bytes | None:
     except OSError as exc:
         _log.error("Cannot read %s: %s", path, exc)
         return None
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)

@@ -17,7 +17,6 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -29,7 +28,7 @@ from sandboxd.core.model import Execution, Sandbox
 from sandboxd.core.names import is_id
 from sandboxd.engine.ports.host import Clock
 from sandboxd.errors import ConfigError, host_lacks
-from sandboxd.osutil.files import write_whole
+from sandboxd.osutil.files import names_in, remove_file, touch, write_whole
 from sandboxd.osutil.processes import boot_id
 
 _log = logging.getLogger(__name__)
@@ -138,10 +137,7 @@ class DiskStore:
 
 
 def _ids_in(directory: str) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(directory) if is_id(name))
-    except FileNotFoundError:
-        return []
+    return sorted(filter(is_id, names_in(directory)))
 
 
 def _write(path: str, record: Record) -> None:
@@ -156,9 +152,8 @@ def _set_marker(path: str, there: bool) -> None:
     """Make or remove the empty file `path`. Raises HostDiskFull, HostStorageFailed."""
     try:
         if there:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            touch(path)
         else:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            remove_file(path)
     except OSError as exc:
         raise host_lacks("cannot keep whether this host is drained", exc, path) from exc

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from sandboxd.osutil.descriptors import closing_fd
+from sandboxd.osutil.descriptors import closing_fd, open_directory, path_of
 from sandboxd.osutil.processes import GONE, children, stat_fields
 
 _POLL_SECONDS = 0.0005
@@ -86,8 +86,8 @@ def _signal(pid: int, parent: int, number: int) -> None:
     process's pid namespace.
     """
     with suppress(*GONE):
-        with closing_fd(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
-            if int(_words(f"/proc/self/fd/{fd}/stat")[1]) == parent:
+        with closing_fd(open_directory(f"/proc/{pid}")) as fd:
+            if int(_words(f"{path_of(fd)}/stat")[1]) == parent:
                 signal.pidfd_send_signal(fd, number)
 
 

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandboxd.osutil.files import names_in
 from sandboxd.osutil.mountinfo import MOUNTINFO, Mount, mounts
 
 _SYS = "/sys/dev/block"
@@ -99,7 +100,7 @@ def _descend(number: int, sys_root: str, trail: list[str]) -> None:
         if os.path.exists(os.path.join(directory, "partition")):
             directory = os.path.dirname(directory)
             continue
-        below = _names(os.path.join(directory, "slaves"))
+        below = names_in(os.path.join(directory, "slaves"))
         if len(below) != 1:
             return
         directory = os.path.realpath(os.path.join(directory, "slaves", below[0]))
@@ -113,10 +114,3 @@ def _find_mount(number: int, path: str, mountinfo: str) -> Mount | None:
             if found is None or os.path.commonpath([path, mount.point]) == mount.point:
                 found = mount
     return found
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
-        return []

@@ -29,6 +29,7 @@ from sandboxd.core.turns import Turn
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import ConfigError, host_lacks
 from sandboxd.osutil.descriptors import closing_fd
+from sandboxd.osutil.files import names_in
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol.times import MAX_BYTES, SUFFIX
 from sandboxd.workspace import identity
@@ -105,11 +106,11 @@ class Directories:
 
     async def execution_ids(self, sandbox_id: str) -> list[str]:
         path = os.path.join(self._path(sandbox_id), "executions")
-        return list(filter(is_id, await asyncio.to_thread(_names, path)))
+        return list(filter(is_id, await asyncio.to_thread(names_in, path)))
 
     async def discard_execution(self, sandbox_id: str, execution_id: str) -> None:
         path = self.record_directory(sandbox_id, execution_id)
-        if "execution.json.unreadable" not in await asyncio.to_thread(_names, path):
+        if "execution.json.unreadable" not in await asyncio.to_thread(names_in, path):
             await self._removals.remove(path)
 
     async def remove_contents(self, sandbox: Sandbox) -> None:
@@ -127,7 +128,7 @@ class Directories:
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:
         """Remove what an earlier daemon left half made or half removed, but no record set aside."""
         for sandbox_id in sandbox_ids:
-            for name in await asyncio.to_thread(_names, self._staging(sandbox_id)):
+            for name in await asyncio.to_thread(names_in, self._staging(sandbox_id)):
                 await self._removals.discard(os.path.join(self._staging(sandbox_id), name))
         if self._own_disks is not None:
             await self._own_disks.discard_unknown(sandbox_ids)
@@ -301,13 +302,6 @@ class Directories:
                 os.mkdir(path, 0o700)
                 if self._is_root:
                     os.chown(path, uid, uid)
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
-        return []
 
 
 def _read(path: str, offset: int, size: int) -> bytes:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from sandboxd.core.names import is_id, new_id
 from sandboxd.errors import ConfigError
-from sandboxd.osutil.files import write_whole
+from sandboxd.osutil.files import remove_file, write_whole
 from sandboxd.osutil.locks import locked, open_lock
 from sandboxd.workspace.removal import remove_tree
 
@@ -73,7 +73,6 @@ def remove_directories(state_directory: str, runtime_directory: str) -> None:
     ]
     for directory in (state_directory, runtime_directory):
         for name in made:
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(directory, name))
+            remove_file(os.path.join(directory, name))
         with suppress(OSError):
             os.rmdir(directory)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Protocol
 
 from sandboxd.core.model import EnforcedBy, Enforcement, Sandbox
 from sandboxd.errors import ConfigError, LimitBelowUsage, SandboxdError
+from sandboxd.osutil.files import remove_file
 from sandboxd.osutil.space import space_of
 
 _IMAGE = "disk.img"
@@ -68,8 +68,7 @@ class OwnDisks:
             problem = exc.message
         finally:
             await self._mounts.remove(_PROBE)
-            with suppress(FileNotFoundError):
-                os.unlink(image)
+            remove_file(image)
         if problem is not None:
             raise ConfigError(
                 f"cannot start with SANDBOX_DISK_MEANS=image: {problem}",
@@ -106,8 +105,7 @@ class OwnDisks:
         if sandbox_id in self._ids:
             await self._mounts.remove(sandbox_id)
             for path in (self._image(sandbox_id), f"{self._image(sandbox_id)}.new"):
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
+                remove_file(path)
             self._ids.discard(sandbox_id)
 
     async def discard_unknown(self, sandbox_ids: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from sandboxd.osutil.descriptors import closing_fd, open_directory
+from sandboxd.osutil.files import remove_file
 from sandboxd.workspace import subvolumes
 
 # Directories of one level kept in memory at a time.
@@ -110,16 +111,11 @@ def _empty(top: int, pace: _Pace, outer: int | None = None) -> None:
                     if len(directories) == _BATCH:
                         break
                 else:
-                    _unlink(entry.name, top)
+                    remove_file(entry.name, above=top)
         if not directories:
             return
         for name in directories:
             _flatten(top, name, pace, outer)
-
-
-def _unlink(name: str, directory: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=directory)
 
 
 def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
@@ -142,7 +138,7 @@ def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     _move_up(directory, entry.name, top, pace)
                 else:
-                    _unlink(entry.name, directory)
+                    remove_file(entry.name, above=directory)
     finally:
         os.close(directory)
     # Moving entries while reading a directory may skip some (readdir(3)): the caller comes again.

@@ -20,7 +20,7 @@ from sandboxd.core.names import new_id
 from sandboxd.engine.ports.files import MAX_WRITER_BYTES
 from sandboxd.errors import InvalidRequest, SandboxdError
 from sandboxd.osutil.descriptors import closing_fd, path_of
-from sandboxd.osutil.files import write_all
+from sandboxd.osutil.files import remove_file, write_all
 from sandboxd.workspace import beneath
 from sandboxd.workspace.beneath import named, opened, opened_home, opened_parent
 from sandboxd.workspace.home_context import HomeContext, Spot
@@ -104,8 +104,7 @@ class Unpacker:
         if self._file is not None:
             os.close(self._file[0])
             self._file = None
-        with suppress(FileNotFoundError):
-            os.unlink(self._temporary)
+        remove_file(self._temporary)
 
     def _begin(self, home: int, member: tarfile.TarInfo) -> None:
         path = self._target(member.name, "name")
@@ -164,8 +163,7 @@ class Unpacker:
             os.rename(self._temporary, name, dst_dir_fd=parent)
         self._unpacked += 1
         # rename(2) between two names of one file removes neither.
-        with suppress(FileNotFoundError):
-            os.unlink(self._temporary)
+        remove_file(self._temporary)
 
     def _link(self, home: int, path: bytes) -> None:
         with opened(home, path, os.O_PATH) as name:

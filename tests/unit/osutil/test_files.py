@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.osutil.files import temporary_name, write_whole
+from sandboxd.osutil.descriptors import closing_fd, open_directory
+from sandboxd.osutil.files import names_in, remove_file, temporary_name, touch, write_whole
 
 
 @contextmanager
@@ -71,3 +72,25 @@ def test_it_writes_through_no_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         write_whole(str(path), b"x")
     assert target.read_bytes() == b"mine"
+
+
+def test_what_is_missing_is_no_error(tmp_path: Path) -> None:
+    path = str(tmp_path / "mark")
+    assert names_in(path) == []
+    for _ in range(2):
+        touch(path)
+    assert names_in(str(tmp_path)) == ["mark"]
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    for _ in range(2):
+        remove_file(path)
+    touch(path)
+    with closing_fd(open_directory(str(tmp_path))) as above:
+        remove_file("mark", above=above)
+    assert names_in(str(tmp_path)) == []
+
+
+def test_a_mark_is_made_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mark").symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        touch(str(tmp_path / "mark"))
+    assert names_in(str(tmp_path)) == ["mark"]
