@@ -264,7 +264,7 @@ class _Daemon:
     def _remove_private_directories(self) -> None:
         """Remove a private daemon's directories, unless never ready: the parent reads the log."""
         if self._private and self._was_ready:
-            instance.remove_directories(self._state, self._runtime)
+            instance.remove_directories(self._state, self._runtime, self._privileges)
 
     def _prepare_directories(self) -> None:
         if len(self._runtime) > MAX_RUNTIME_PATH:

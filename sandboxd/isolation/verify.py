@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import os
-
 from sandboxd.osutil.labels import read_label, read_labels
 from sandboxd.osutil.namespaces import namespace_number
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import GONE
 
 _SECCOMP_FILTER = "2"
@@ -57,18 +56,18 @@ def _has_own_user_namespace(pid: int) -> bool:
         return False
 
 
-def privileges_left(pid: int, uid: int | None, *, is_filtered: bool) -> str | None:
+def privileges_left(pid: int, uid: int | None, own: Privileges, *, is_filtered: bool) -> str | None:
     """Return, in words, a privilege that a command must not have; None when there is none.
 
-    uid: the uid the command must have, None where the daemon itself is unprivileged. is_filtered:
-    whether the command's system calls must be filtered.
+    uid: the uid the command must have, None where the daemon itself is unprivileged. own: of this
+    process. is_filtered: whether the command's system calls must be filtered.
     """
     status = _status(str(pid))
     if status["NoNewPrivs"] != "1":
         return "no_new_privs is not set"
     if is_filtered and not _has_filter_of_its_own(status):
         return "its system calls are not filtered"
-    wanted = str(os.getuid() if uid is None else uid)
+    wanted = str(own.uid if uid is None else uid)
     for key in ("Uid", "Gid") if uid is not None else ("Uid",):
         if status[key].split() != [wanted] * 4:
             return f"{key} is {status[key]!r}, not {wanted} four times"

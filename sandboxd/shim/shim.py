@@ -32,6 +32,7 @@ from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import verify
 from sandboxd.osutil import linux
 from sandboxd.osutil.objects import write_json
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import boot_id, own_pid, process_start_time, set_oom_score_adj
 from sandboxd.osutil.signals import wake_on_signals
 from sandboxd.protocol import link, records
@@ -58,13 +59,18 @@ _CPU_CHECK_SECONDS = 0.1
 
 
 def run(
-    specification: bytes, listener: socket.socket, stdin_fd: int | None, *, pid_namespace: bool
+    specification: bytes,
+    listener: socket.socket,
+    stdin_fd: int | None,
+    privileges: Privileges,
+    *,
+    pid_namespace: bool,
 ) -> NoReturn:
     """Live as the shim of one execution; never returns. The caller has closed all further fds."""
     status = 1
     try:
         spec = SPECIFICATION.decode(specification)
-        Shim(spec, listener, stdin_fd, pid_namespace=pid_namespace).live()
+        Shim(spec, listener, stdin_fd, privileges, pid_namespace=pid_namespace).live()
         status = 0
     except Exception as exc:
         # The daemon will only find the execution LOST; this trace goes to the spawner's log.
@@ -81,12 +87,14 @@ class Shim:
         spec: ShimSpec,
         listener: socket.socket,
         stdin_fd: int | None,
+        privileges: Privileges,
         *,
         pid_namespace: bool,
     ) -> None:
         self._spec = spec
         self._directory = spec.record_directory
         self._stdin_fd = stdin_fd
+        self._privileges = privileges
         self._pid_namespace = pid_namespace
         self._poll = select.poll()
         self._control = Control(listener, self._poll)
@@ -211,7 +219,7 @@ class Shim:
             host_pid = verify.host_pid(pidfd)
             command = self._execution.command
             left = verify.privileges_left(
-                host_pid, command.uid, is_filtered=command.filter is not None
+                host_pid, command.uid, self._privileges, is_filtered=command.filter is not None
             )
             if self._scope is None:
                 self._sampler = PeakSampler(host_pid, time.monotonic())

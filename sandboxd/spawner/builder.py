@@ -14,6 +14,7 @@ from sandboxd.isolation import build, disks, ownership, pins, private_tmpfs
 from sandboxd.isolation.root import BadImage
 from sandboxd.isolation.sources import BadSource
 from sandboxd.osutil.objects import decode, encode
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.protocol import records
 from sandboxd.workspace.removal import remove_tree
 
@@ -38,22 +39,23 @@ class _ReaderGone:
         return self._asked % _ENTRIES_BETWEEN_LOOKS == 0 and bool(self._poll.poll(0))
 
 
-def run(order_fd: int, answer_fd: int) -> NoReturn:
+def run(order_fd: int, answer_fd: int, privileges: Privileges) -> NoReturn:
     """Obey the order, answer and end. The caller has closed all further descriptors."""
     try:
         order = decode(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
-        answer = _answer(order, answer_fd)
+        answer = _answer(order, answer_fd, privileges)
         os.write(answer_fd, encode(answer))
     finally:
         os._exit(0)
 
 
-def _answer(order: dict[str, Any], answer_fd: int) -> dict[str, Any]:
+def _answer(order: dict[str, Any], answer_fd: int, privileges: Privileges) -> dict[str, Any]:
     try:
         if order["op"] == "remove_tree":
             os.nice(_REMOVER_NICENESS)
             stop = _ReaderGone(answer_fd)
-            return {"ok": True, "has_ended": remove_tree(order["path"], stop, most=order["most"])}
+            has_ended = remove_tree(order["path"], privileges, stop, most=order["most"])
+            return {"ok": True, "has_ended": has_ended}
         return {"ok": True, **_obey(order)}
     except build.NoBubblewrap as exc:
         return _failure("bubblewrap", exc)

@@ -20,6 +20,7 @@ from typing import assert_never
 
 from sandboxd.osutil import linux, namespaces, seqpacket
 from sandboxd.osutil.descriptors import close_all_but
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.osutil.processes import children
 from sandboxd.osutil.readiness import notify_ready
 from sandboxd.osutil.signals import wake_on_signals
@@ -39,6 +40,7 @@ class Spawner:
     def __init__(self, path: str, *, idle_seconds: float | None) -> None:
         self._path = path
         self._idle_seconds = idle_seconds
+        self._privileges = of_this_process()
         self._shims: set[int] = set()
         self._builders: set[int] = set()
         self._stopping = False
@@ -148,7 +150,7 @@ class Spawner:
         if pid == 0:
             try:
                 _become_child(fds)
-                builder.run(fds[0], fds[1])
+                builder.run(fds[0], fds[1], self._privileges)
             finally:
                 os._exit(1)
         self._builders.add(pid)
@@ -161,7 +163,9 @@ class Spawner:
             os.close(fds[0])
             listener = socket.socket(fileno=fds[1])
             stdin_fd = fds[2] if len(fds) > 2 else None
-            shim.run(specification, listener, stdin_fd, pid_namespace=pid_namespace)
+            shim.run(
+                specification, listener, stdin_fd, self._privileges, pid_namespace=pid_namespace
+            )
         finally:
             os._exit(1)
 

@@ -60,24 +60,24 @@ class Directories:
     ) -> None:
         self._root = os.path.join(state_directory, "sandboxes")
         self._means = disk_means
-        self._is_root = privileges.is_root
+        self._privileges = privileges
         self._disk = Disk(self._root, privileges, disk_floor_bytes, disk_means)
         self._own_disks: OwnDisks | None = None
         self._watches = DirectoryWatches()
         self._workers = Workers("files", privileges)
-        self._removals = Removals()
+        self._removals = Removals(privileges)
 
     def open(self) -> None:
         """Make the root directory. Raises ConfigError where a sandbox's uid could not enter."""
         os.makedirs(self._root, mode=0o711, exist_ok=True)
-        if self._is_root:
+        if self._privileges.is_root:
             _check_reachable(self._root, "state")
         self._disk.open()
 
     async def use(self, helpers: Helpers, mounts: Mounts) -> None:
         """Use helpers for large removals, and images. Raises ConfigError if images fail."""
         self._removals.helpers = helpers
-        if self._is_root:
+        if self._privileges.is_root:
             self._own_disks = OwnDisks(self._root, mounts)
             self._own_disks.open()
         if self._means is DiskMeans.IMAGE:
@@ -286,7 +286,7 @@ class Directories:
         with _disk_full_named(self._root):
             self._disk.limit(uid, sandbox.limits.disk_bytes)
             os.mkdir(self._path(sandbox_id), 0o710)
-            if self._is_root:
+            if self._privileges.is_root:
                 # The group alone may pass: a program may open its home to every user by chmod.
                 os.chown(self._path(sandbox_id), 0, uid)
             os.mkdir(os.path.join(self._path(sandbox_id), "executions"), 0o700)
@@ -300,7 +300,7 @@ class Directories:
                 identity.write(file, text)
             for path in (self.home(sandbox_id), self.tmp(sandbox_id)):
                 os.mkdir(path, 0o700)
-                if self._is_root:
+                if self._privileges.is_root:
                     os.chown(path, uid, uid)
 
 

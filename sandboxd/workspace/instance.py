@@ -14,6 +14,7 @@ from sandboxd.core.names import is_id, new_id
 from sandboxd.errors import ConfigError
 from sandboxd.osutil.files import remove_file, write_whole
 from sandboxd.osutil.locks import locked, open_lock
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.workspace.removal import remove_tree
 
 _RUNTIME_LOCK = "daemon.lock"
@@ -53,11 +54,13 @@ def instance_id(state_directory: str) -> str:
     return made
 
 
-def remove_directories(state_directory: str, runtime_directory: str) -> None:
+def remove_directories(
+    state_directory: str, runtime_directory: str, privileges: Privileges
+) -> None:
     """Remove all that a daemon makes in both directories, then the directories where empty."""
     for name in ("sandboxes", "executions", "supervised", "keys"):
         for directory in (state_directory, runtime_directory):
-            remove_tree(os.path.join(directory, name))
+            remove_tree(os.path.join(directory, name), privileges)
     made = [
         "lock",
         _RUNTIME_LOCK,

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from sandboxd.osutil.descriptors import closing_fd, open_directory
 from sandboxd.osutil.files import remove_file
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.workspace import subvolumes
 
 # Directories of one level kept in memory at a time.
@@ -39,10 +40,13 @@ class _Enough(Exception):
     pass
 
 
-class _Pace:
-    def __init__(self, stop: Stop | None, most: int | None) -> None:
+class _Work:
+    """One removal: how much of it is left, and with whose rights it is done."""
+
+    def __init__(self, stop: Stop | None, most: int | None, *, is_root: bool) -> None:
         self._stop = stop
         self._left = most
+        self.is_root = is_root
         # Number in the last name that a directory was moved to.
         self.serial = 0
 
@@ -55,7 +59,9 @@ class _Pace:
                 raise _Enough
 
 
-def remove_tree(path: str, stop: Stop | None = None, *, most: int | None = None) -> bool:
+def remove_tree(
+    path: str, privileges: Privileges, stop: Stop | None = None, *, most: int | None = None
+) -> bool:
     """Remove `path` and all below, at most `most` entries; return whether all of the tree is gone.
 
     Fine where the path does not exist. stop: once set, the call raises Stopped: a hostile tree may
@@ -64,24 +70,25 @@ def remove_tree(path: str, stop: Stop | None = None, *, most: int | None = None)
     """
     with suppress(FileNotFoundError):
         with closing_fd(open_directory(path, follow=False)) as top:
+            work = _Work(stop, most, is_root=privileges.is_root)
             try:
-                _seal(top)
-                _empty(top, _Pace(stop, most))
+                _seal(top, work)
+                _empty(top, work)
             except _Enough:
                 return False
         os.rmdir(path)
     return True
 
 
-def _seal(directory: int) -> None:
+def _seal(directory: int, work: _Work) -> None:
     """Make the directory root's alone, since open(2) checks permissions for each entry."""
     try:
-        _take(directory)
+        _take(directory, work)
     except OSError as exc:
         if exc.errno != errno.EROFS:
             raise
         _make_writable(directory, ".", exc)
-        _take(directory)
+        _take(directory, work)
 
 
 def _make_writable(directory: int, name: str, refusal: OSError) -> None:
@@ -91,13 +98,13 @@ def _make_writable(directory: int, name: str, refusal: OSError) -> None:
             raise refusal
 
 
-def _take(directory: int) -> None:
-    if os.getuid() == 0:
+def _take(directory: int, work: _Work) -> None:
+    if work.is_root:
         os.fchown(directory, 0, 0)
     os.fchmod(directory, stat.S_IRWXU)
 
 
-def _empty(top: int, pace: _Pace, outer: int | None = None) -> None:
+def _empty(top: int, work: _Work, outer: int | None = None) -> None:
     """Remove all entries. outer: where subvolumes are moved to; None = they are removed here."""
     while True:
         directories = []
@@ -105,7 +112,7 @@ def _empty(top: int, pace: _Pace, outer: int | None = None) -> None:
         os.lseek(top, 0, os.SEEK_SET)
         with os.scandir(top) as entries:
             for entry in entries:
-                pace.step()
+                work.step()
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
                     if len(directories) == _BATCH:
@@ -115,10 +122,10 @@ def _empty(top: int, pace: _Pace, outer: int | None = None) -> None:
         if not directories:
             return
         for name in directories:
-            _flatten(top, name, pace, outer)
+            _flatten(top, name, work, outer)
 
 
-def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
+def _flatten(top: int, name: str, work: _Work, outer: int | None) -> None:
     """Empty a directory below the top: unlink files, move directories up."""
     try:
         directory = _open_directory(top, name)
@@ -127,16 +134,16 @@ def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
     try:
         if subvolumes.is_subvolume(directory, top):
             if outer is None:
-                _remove_subvolume(top, name, directory, pace)
+                _remove_subvolume(top, name, directory, work)
             else:
-                _move_up(top, name, outer, pace)
+                _move_up(top, name, outer, work)
             return
-        _seal(directory)
+        _seal(directory, work)
         with os.scandir(directory) as entries:
             for entry in entries:
-                pace.step()
+                work.step()
                 if entry.is_dir(follow_symlinks=False):
-                    _move_up(directory, entry.name, top, pace)
+                    _move_up(directory, entry.name, top, work)
                 else:
                     remove_file(entry.name, above=directory)
     finally:
@@ -146,13 +153,13 @@ def _flatten(top: int, name: str, pace: _Pace, outer: int | None) -> None:
         os.rmdir(name, dir_fd=top)
 
 
-def _remove_subvolume(top: int, name: str, subvolume: int, pace: _Pace) -> None:
+def _remove_subvolume(top: int, name: str, subvolume: int, work: _Work) -> None:
     """Remove a subvolume below the top.
 
     Only links to subvolumes can be moved out of a subvolume (btrfs: EXDEV), so a subvolume that
     cannot be destroyed as a whole is emptied within itself.
     """
-    _seal(subvolume)
+    _seal(subvolume, work)
     try:
         subvolumes.destroy(top, name)
     except OSError as exc:
@@ -161,14 +168,14 @@ def _remove_subvolume(top: int, name: str, subvolume: int, pace: _Pace) -> None:
             raise
     else:
         return
-    _empty(subvolume, pace, outer=top)
+    _empty(subvolume, work, outer=top)
     os.rmdir(name, dir_fd=top)
 
 
-def _move_up(directory: int, name: str, top: int, pace: _Pace) -> None:
+def _move_up(directory: int, name: str, top: int, work: _Work) -> None:
     while True:
-        pace.serial += 1
-        target = f".removed-{pace.serial}"
+        work.serial += 1
+        target = f".removed-{work.serial}"
         try:
             os.stat(target, dir_fd=top, follow_symlinks=False)
         except FileNotFoundError:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.errors import SandboxdError
+from sandboxd.osutil.privileges import Privileges
 from sandboxd.workspace.removal import remove_tree
 from sandboxd.workspace.workers import finished
 
@@ -34,8 +35,9 @@ class Helpers(Protocol):
 class Removals:
     """Threads for removals alone, apart from the files' workers; `helpers` is set at start."""
 
-    def __init__(self) -> None:
+    def __init__(self, privileges: Privileges) -> None:
         self.helpers: Helpers | None = None
+        self._privileges = privileges
         self._stops: set[Event] = set()
         self._turns = Turns(_THREADS)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="remover")
@@ -70,7 +72,7 @@ class Removals:
 
     async def _remove_here(self, path: str, most: int | None, turn: Turn) -> bool:
         stop = Event()
-        work = partial(remove_tree, path, stop, most=most)
+        work = partial(remove_tree, path, self._privileges, stop, most=most)
         async with self._turns.one(turn):
             self._stops.add(stop)
             future = asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace.removal import remove_tree
 from tests.conftest import unmet
 from tests.contract.probes import python, refused
@@ -99,11 +100,11 @@ def test_a_tree_with_subvolumes_goes_away(tmp_path: Path) -> None:
             plant(place / name / "deep")
         make_subvolume(place / "itself")
         plant(place / "itself")
-        remove_tree(str(place / "top"))
+        remove_tree(str(place / "top"), of_this_process())
         # In pieces, as builders do.
-        while not remove_tree(str(place / "other"), most=10):
+        while not remove_tree(str(place / "other"), of_this_process(), most=10):
             pass
-        remove_tree(str(place / "itself"))
+        remove_tree(str(place / "itself"), of_this_process())
         assert os.listdir(place) == []
         run("btrfs", "filesystem", "sync", str(place))
         assert subvolumes(place) == ""
@@ -116,7 +117,7 @@ def test_a_file_system_that_is_read_only_is_said(tmp_path: Path) -> None:
         (place / "top").mkdir()
         run("mount", "-o", "remount,ro", str(place))
         with pytest.raises(OSError, match="Read-only"):
-            remove_tree(str(place / "top"))
+            remove_tree(str(place / "top"), of_this_process())
         assert os.path.exists(place / "top")
 
 

@@ -17,6 +17,7 @@ from sandboxd.core.turns import Turn
 from sandboxd.engine.ports.files import SandboxFiles
 from sandboxd.engine.ports.workspaces import DiskUse, Room
 from sandboxd.errors import HostDiskFull, LimitBelowUsage
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace.files import HomeFiles
 from sandboxd.workspace.home_context import HomeContext
 from sandboxd.workspace.removal import remove_tree
@@ -188,7 +189,7 @@ class FakeWorkspaces:
 
 
 async def _remove(path: str) -> None:
-    remove_tree(path)
+    remove_tree(path, of_this_process())
 
 
 class FakeUids:

@@ -12,6 +12,7 @@ import pytest
 
 from sandboxd.isolation import seccomp, verify
 from sandboxd.osutil import linux
+from sandboxd.osutil.privileges import of_this_process
 
 UID = 1879048192 + 4242
 pytestmark = pytest.mark.usefixtures("requires_root", "requires_filter")
@@ -74,7 +75,7 @@ def process(*steps: Callable[[], None]) -> Iterator[int]:
 
 def left(*steps: Callable[[], None]) -> str | None:
     with process(*steps) as pid:
-        return verify.privileges_left(pid, UID, is_filtered=True)
+        return verify.privileges_left(pid, UID, of_this_process(), is_filtered=True)
 
 
 def without(missing: Callable[[], None]) -> list[Callable[[], None]]:
@@ -158,5 +159,5 @@ def test_an_unfiltered_one_s_own_user_namespace_is_no_privilege() -> None:
 
     steps = [step for step in STEPS if step is not call_filter]
     with process(*steps, namespace) as pid:
-        assert verify.privileges_left(pid, UID, is_filtered=False) is None
-        assert verify.privileges_left(pid, UID, is_filtered=True) is not None
+        assert verify.privileges_left(pid, UID, of_this_process(), is_filtered=False) is None
+        assert verify.privileges_left(pid, UID, of_this_process(), is_filtered=True) is not None

@@ -21,7 +21,7 @@ COUNT = 300
 
 
 async def _remove(path: str) -> None:
-    await asyncio.to_thread(remove_tree, path)
+    await asyncio.to_thread(remove_tree, path, of_this_process())
 
 
 async def _take(size: int) -> None:

@@ -37,7 +37,7 @@ class Helper:
         self.turns.append(turn)
         if not self._works:
             raise InternalError("the builder died")
-        remove_tree(path)
+        remove_tree(path, of_this_process())
 
 
 class NoMounts:

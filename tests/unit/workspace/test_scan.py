@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace import scan
 from sandboxd.workspace.removal import remove_tree
 
@@ -78,7 +79,7 @@ def test_below_the_longest_path(tmp_path: Path) -> None:
     finally:
         os.close(directory)
         # Too deep for whoever clears away directories of tests.
-        remove_tree(str(top))
+        remove_tree(str(top), of_this_process())
 
 
 def test_deeper_than_can_be_counted_is_said(
