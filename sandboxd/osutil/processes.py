@@ -44,12 +44,20 @@ def parent(pid: int) -> int:
         return 0
 
 
+def threads(pid: int) -> list[int]:
+    """Return the ids of a process's threads.
+
+    Raises FileNotFoundError or ProcessLookupError when the process is gone.
+    """
+    return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+
+
 def children(pid: int) -> Iterator[int]:
     """Yield the children of all threads of a process; none when the process is gone."""
     with suppress(*GONE):
-        for task in os.listdir(f"/proc/{pid}/task"):
+        for thread in threads(pid):
             with suppress(*GONE):
-                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
                     words = file.read().split()
                 yield from map(int, words)
 

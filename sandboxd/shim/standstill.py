@@ -9,14 +9,13 @@ WCONTINUED, the end of a stop cannot be hidden from a parent.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from sandboxd.osutil.descriptors import closing_fd, open_directory, path_of
-from sandboxd.osutil.processes import GONE, children, stat_fields
+from sandboxd.osutil.processes import GONE, children, stat_fields, threads
 
 _POLL_SECONDS = 0.0005
 # Stopped, traced, ended, or in an uninterruptible wait such as vfork(2)'s: a thread in these states
@@ -100,9 +99,9 @@ def _wait_still(pids: list[int], deadline: float) -> None:
 
 def _stands_still(pid: int) -> bool:
     with suppress(*GONE):
-        for task in os.listdir(f"/proc/{pid}/task"):
+        for thread in threads(pid):
             with suppress(*GONE):
-                if _words(f"/proc/{pid}/task/{task}/stat")[0] not in _STILL:
+                if _words(f"/proc/{pid}/task/{thread}/stat")[0] not in _STILL:
                     return False
     return True
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.labels import parse_numbers, read_label
 from sandboxd.osutil.pidfd import open_pidfd
-from sandboxd.osutil.processes import GONE, stat_fields
+from sandboxd.osutil.processes import GONE, stat_fields, threads
 
 # Descriptors kept for sockets and for looks that open and close.
 _SPARE_FDS = 256
@@ -130,11 +130,11 @@ class Process:
                 words = _read_once(self.body, "statm").split(None, 3)
         if words[0] != b"0" or self.threads == 1:
             return words
-        for name in os.listdir(f"/proc/{self.pid}/task"):
+        for thread in threads(self.pid):
             with suppress(*GONE):
-                words = _read_once(int(name), "statm").split(None, 3)
+                words = _read_once(thread, "statm").split(None, 3)
                 if words[0] != b"0":
-                    self.body = int(name)
+                    self.body = thread
                     break
         return words
 

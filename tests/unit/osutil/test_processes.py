@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
@@ -16,6 +17,7 @@ from sandboxd.osutil.processes import (
     pids,
     process_start_time,
     stat_fields,
+    threads,
 )
 
 
@@ -56,3 +58,14 @@ def test_a_child_is_its_parent_s_and_its_owner_s() -> None:
     assert [*children(pid)] == []
     assert parent(pid) == 0
     assert owner(pid) is None
+
+
+def test_every_thread_is_told() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        assert {os.getpid(), thread.native_id} <= {*threads(os.getpid())}
+    finally:
+        done.set()
+        thread.join()
