@@ -46,15 +46,21 @@ class Answer:
         return self.json["error"]["code"] if self.status >= 400 else None
 
 
+def connect(path: str, timeout: float | None = 60.0) -> socket.socket:
+    """A connection for bytes that are no request of `request`; each wait is bounded."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout)
+    connection.connect(path)
+    return connection
+
+
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        self.sock = connect(self._path, self.timeout)
 
 
 def request(
@@ -163,6 +169,10 @@ class Daemon:
             raise AssertionError(f"the daemon did not get ready:\n{self.log.read_text()}")
         finally:
             os.close(pidfd)
+
+    def connect(self, timeout: float | None = 60.0) -> socket.socket:
+        """A connection for bytes of the test's own."""
+        return connect(self.socket, timeout)
 
     def request(self, method: str, target: str, body: Any = None, **options: Any) -> Answer:
         """One request."""

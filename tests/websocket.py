@@ -7,11 +7,12 @@ import base64
 import contextlib
 import json
 import os
-import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from tests.harness import connect
 
 TEXT, BINARY, CLOSE = 1, 2, 8
 
@@ -20,9 +21,7 @@ class WebSocket:
     """One connection. Every read waits a bounded time."""
 
     def __init__(self, path: str, target: str, *, timeout: float = 30.0) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout)
-        self.socket.connect(path)
+        self.socket = connect(path, timeout)
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall(
             f"GET {target} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

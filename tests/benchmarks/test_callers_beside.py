@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
-from tests.contract.probes import path_of
+from tests.contract.probes import path_of, resident_bytes
 from tests.file_systems import daemon_on
 from tests.fixtures import daemon_fixture
 from tests.harness import ROOT, Daemon
@@ -67,12 +67,6 @@ def attacked(daemon: Daemon, name: str) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def resident_bytes(daemon: Daemon) -> int:
-    assert daemon.process is not None
-    with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
 
 
 @pytest.mark.parametrize("name", ATTACKS)

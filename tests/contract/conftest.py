@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
 from tests.contract.probes import has_unified_systemd
 from tests.contract.selection import FAKES, MODES, left_out, takes_everything
 from tests.harness import Daemon, running_daemon
@@ -54,6 +55,20 @@ def daemon(backend: str, scheme: str, nothing_left_behind: None) -> Iterator[Dae
     program = "tests.contract.faked" if backend == FAKES else "sandboxd"
     with running_daemon(program, **settings) as running:
         running.open_to_all()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def first(daemon: Daemon, requires_root: None) -> Iterator[CallerOf]:
+    """A caller that is not root."""
+    with caller(daemon, FIRST_UID) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def second(daemon: Daemon, requires_root: None) -> Iterator[CallerOf]:
+    """Another one."""
+    with caller(daemon, SECOND_UID) as running:
         yield running
 
 

@@ -5,6 +5,7 @@ commands that show from inside what they have."""
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import time
@@ -60,6 +61,21 @@ def printed(daemon: Daemon, execution: Any, text: bytes, seconds: float = 20.0) 
         return read if text in read else b""
 
     return eventually(look, seconds)
+
+
+def send_and_leave(
+    daemon: Daemon, target: str, body: Any, key: str, arrived: Callable[[], object]
+) -> None:
+    """POST with an Idempotency-Key, and close the connection unanswered once `arrived` is true."""
+    data = json.dumps(body).encode()
+    with daemon.connect() as leaving:
+        leaving.sendall(
+            f"POST {target} HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+            + data
+        )
+        # A request that comes before this one was read would be no retry.
+        eventually(arrived)
 
 
 def refused(answer: Answer, status: int, code: str) -> Any:

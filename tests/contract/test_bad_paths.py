@@ -20,9 +20,7 @@ BAD_IDS = ("aaaaaaaaaaaa", "nosuch", "A", "..", ".", "%2f", "..%2f..%2fetc", "%0
 def raw(daemon: Daemon, data: bytes) -> bytes:
     """All that the server answers to these bytes."""
     answer = b""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(30)
-        connection.connect(daemon.socket)
+    with daemon.connect() as connection:
         # What a server leaves unread when it closes is an error to the sender, after the answer.
         with contextlib.suppress(ConnectionError):
             connection.sendall(data)

@@ -8,25 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
+from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf
 from tests.contract.probes import refused, uid_inside
 from tests.harness import Daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
-
-
-@pytest.fixture(scope="module")
-def first(daemon: Daemon) -> Iterator[CallerOf]:
-    """A caller that is not root."""
-    with caller(daemon, FIRST_UID) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def second(daemon: Daemon) -> Iterator[CallerOf]:
-    """Another one."""
-    with caller(daemon, SECOND_UID) as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ from __future__ import annotations
 import base64
 import http.client
 import os
-import socket
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from tests.contract.caller import FIRST_UID, caller
+from tests.contract.caller import CallerOf
 from tests.contract.probes import python, refused, uid_inside
 from tests.harness import Daemon
 
@@ -105,8 +104,7 @@ def test_parents(daemon: Daemon, sandbox: Any) -> None:
 def test_an_upload_that_breaks_off_leaves_nothing(daemon: Daemon, sandbox: Any) -> None:
     put(daemon, sandbox, "kept", b"before")
     head = f"PUT {files(sandbox, 'kept')} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(daemon.socket)
+    with daemon.connect() as connection:
         connection.sendall(head.encode() + b"x" * 5000)
     # Its staging file is the daemon's to clear away; the sandbox sees nothing of it.
     assert get(daemon, sandbox, "kept") == b"before"
@@ -312,13 +310,7 @@ def test_a_release_ends_an_upload_and_a_download(daemon: Daemon, create: Any) ->
     made = create()
     put(daemon, made, "big", b"x" * (4 << 20))
     head = f"PUT {files(made, 'new')} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
-    with (
-        socket.socket(socket.AF_UNIX) as up,
-        socket.socket(socket.AF_UNIX) as down,
-    ):
-        for connection in (up, down):
-            connection.settimeout(30)
-            connection.connect(daemon.socket)
+    with daemon.connect() as up, daemon.connect() as down:
         up.sendall(head.encode() + b"x" * 1000)
         down.sendall(f"GET {files(made, 'big')} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert down.recv(100)
@@ -344,14 +336,13 @@ def test_only_json_is_compressed_nowhere(daemon: Daemon, sandbox: Any) -> None:
     refused(daemon.request("GET", files(sandbox, "z")), 404, "FILE_NOT_FOUND")
 
 
-def test_another_caller_s_files_do_not_exist(daemon: Daemon, sandbox: Any) -> None:
+def test_another_caller_s_files_do_not_exist(daemon: Daemon, sandbox: Any, first: CallerOf) -> None:
     put(daemon, sandbox, "f", b"mine")
-    with caller(daemon, FIRST_UID) as other:
-        for method, target in (
-            ("GET", files(sandbox, "f")), ("DELETE", files(sandbox, "f")),
-            ("POST", files(sandbox, "d?op=mkdir")), ("PUT", files(sandbox, "f")),
-            ("GET", f"/v1/sandboxes/{sandbox['id']}/directories"),
-            ("GET", f"/v1/sandboxes/{sandbox['id']}/archive"),
-        ):  # fmt: skip
-            refused(other.request(method, target), 404, "SANDBOX_NOT_FOUND")
+    for method, target in (
+        ("GET", files(sandbox, "f")), ("DELETE", files(sandbox, "f")),
+        ("POST", files(sandbox, "d?op=mkdir")), ("PUT", files(sandbox, "f")),
+        ("GET", f"/v1/sandboxes/{sandbox['id']}/directories"),
+        ("GET", f"/v1/sandboxes/{sandbox['id']}/archive"),
+    ):  # fmt: skip
+        refused(first.request(method, target), 404, "SANDBOX_NOT_FOUND")
     assert get(daemon, sandbox, "f") == b"mine"

@@ -7,9 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
-
-from tests.contract.caller import FIRST_UID, SECOND_UID, caller
+from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf
 from tests.contract.probes import python, refused
 from tests.harness import Daemon
 
@@ -61,21 +59,19 @@ def test_a_running_execution_is_in_it(daemon: Daemon, sandbox: Any) -> None:
     assert owner(answer, 0)["executions"] >= 1
 
 
-@pytest.mark.usefixtures("requires_root")
-def test_callers_see_their_own(daemon: Daemon) -> None:
-    with caller(daemon, FIRST_UID) as first, caller(daemon, SECOND_UID) as second:
-        body = {"argv": ["true"], "limits": {"memory_bytes": "64M"}}
-        assert first.ok("POST", "/v1/run", body)["status"] == "EXITED"
-        refused(second.request("POST", "/v1/run", {}), 400, "INVALID_REQUEST")
-        mine = first.ok("GET", "/v1/history")
-        assert [one["owner_uid"] for one in mine["owners"]] == [FIRST_UID]
-        assert "INVALID_REQUEST" not in mine["owners"][0]["refused"]
-        theirs = second.ok("GET", "/v1/history")
-        assert [one["owner_uid"] for one in theirs["owners"]] == [SECOND_UID]
-        assert theirs["owners"][0]["refused"]["INVALID_REQUEST"] == 1
-        assert theirs["owners"][0]["ended"] == {}
-        every = {one["owner_uid"] for one in daemon.ok("GET", "/v1/history")["owners"]}
-        assert {FIRST_UID, SECOND_UID} <= every
+def test_callers_see_their_own(daemon: Daemon, first: CallerOf, second: CallerOf) -> None:
+    body = {"argv": ["true"], "limits": {"memory_bytes": "64M"}}
+    assert first.ok("POST", "/v1/run", body)["status"] == "EXITED"
+    refused(second.request("POST", "/v1/run", {}), 400, "INVALID_REQUEST")
+    mine = first.ok("GET", "/v1/history")
+    assert [one["owner_uid"] for one in mine["owners"]] == [FIRST_UID]
+    assert "INVALID_REQUEST" not in mine["owners"][0]["refused"]
+    theirs = second.ok("GET", "/v1/history")
+    assert [one["owner_uid"] for one in theirs["owners"]] == [SECOND_UID]
+    assert theirs["owners"][0]["refused"]["INVALID_REQUEST"] == 1
+    assert theirs["owners"][0]["ended"] == {}
+    every = {one["owner_uid"] for one in daemon.ok("GET", "/v1/history")["owners"]}
+    assert {FIRST_UID, SECOND_UID} <= every
 
 
 def test_times_are_bounded_and_checked(daemon: Daemon) -> None:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 import uuid
 from typing import Any
 
-from tests.contract.probes import executions, refused
+from tests.contract.probes import executions, refused, send_and_leave
 from tests.harness import Answer, Daemon
 
 
@@ -20,17 +18,10 @@ def post(daemon: Daemon, target: str, body: Any, key: str) -> Answer:
 def test_a_run_whose_client_left_is_run_once(daemon: Daemon, sandbox: Any) -> None:
     key = uuid.uuid4().hex
     body = {"command": "echo x >> runs; sleep 1; wc -l < runs"}
-    data = json.dumps(body).encode()
-    with socket.socket(socket.AF_UNIX) as leaving:
-        leaving.connect(daemon.socket)
-        leaving.sendall(
-            f"POST {executions(sandbox)} HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            + data
-        )
-        # One that came before it was read is no retry of anything.
-        while not daemon.ok("GET", executions(sandbox))["executions"]:
-            pass
+    send_and_leave(
+        daemon, executions(sandbox), body, key,
+        lambda: daemon.ok("GET", executions(sandbox))["executions"],
+    )  # fmt: skip
     answers = [post(daemon, executions(sandbox), body, key) for _ in range(2)]
     for answer in answers:
         assert answer.json["stdout"] == "1\n"

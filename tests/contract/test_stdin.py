@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -107,8 +106,7 @@ def test_a_program_that_does_not_read_holds_up_its_sender_alone(
 
 def test_a_sender_that_is_gone_makes_room_for_the_next(daemon: Daemon, sandbox: Any) -> None:
     running = opened(daemon, sandbox, "kill -STOP $$; exec wc -c")
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(daemon.socket)
+    with daemon.connect() as client:
         head = (
             f"POST {path_of(running)}/stdin HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\n"
         )
@@ -142,9 +140,7 @@ def test_senders_at_once_are_served_in_turn(daemon: Daemon, sandbox: Any) -> Non
 
 def test_input_in_pieces_is_passed_on_as_it_comes(daemon: Daemon, sandbox: Any) -> None:
     running = opened(daemon, sandbox, ["cat"])
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(30)
-        client.connect(daemon.socket)
+    with daemon.connect() as client:
         head = f"POST {path_of(running)}/stdin HTTP/1.1\r\nHost: a\r\n"
         client.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
         assert printed(daemon, running, b"one\n") == b"one\n"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf, caller
+from tests.contract.caller import FIRST_UID, SECOND_UID, CallerOf
 from tests.contract.probes import refused
 from tests.harness import ROOT, Daemon
 
@@ -36,18 +36,6 @@ while seen.count(b"event: ") < count:
         print("ready", flush=True)
 sys.stdout.write(seen.decode())
 """
-
-
-@pytest.fixture(scope="module")
-def first(daemon: Daemon) -> Iterator[CallerOf]:
-    with caller(daemon, FIRST_UID) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def second(daemon: Daemon) -> Iterator[CallerOf]:
-    with caller(daemon, SECOND_UID) as running:
-        yield running
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import sys
 import termios
 import time
 
-from tests.harness import ROOT, Daemon
+from tests.harness import Daemon
+from tests.integration.sandboxctl import environment
 
 END_SECONDS = 60.0
 # A leader of its session takes the terminal on 0 as its controlling one (TIOCSCTTY, tty_ioctl(4)).
@@ -34,8 +35,7 @@ class Terminal:
             [sys.executable, "-P", "-c", START, *argv],
             stdin=side, stdout=side, stderr=side, start_new_session=True,
             # Its size is the terminal's, whatever the runner of the tests says of its own.
-            env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket,
-                 "TERM": "vt100", "COLUMNS": "", "LINES": ""},
+            env={**environment(daemon), "TERM": "vt100", "COLUMNS": "", "LINES": ""},
         )  # fmt: skip
         self._side = side
 

@@ -11,25 +11,12 @@ import threading
 import time
 from typing import Any
 
+from tests.contract.probes import resident_bytes
 from tests.fixtures import daemon_fixture
 from tests.harness import Answer, Daemon, running_daemon
 
 MIB = 1 << 20
 daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
-
-
-def connect(daemon: Daemon) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(60)
-    connection.connect(daemon.socket)
-    return connection
-
-
-def resident_bytes(daemon: Daemon) -> int:
-    assert daemon.process is not None
-    with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as status:
-        fields = dict(line.split(":", 1) for line in status)
-    return int(fields["VmRSS"].split()[0]) << 10
 
 
 def answer_of(connection: socket.socket) -> Answer:
@@ -41,7 +28,7 @@ def answer_of(connection: socket.socket) -> Answer:
 def test_a_huge_body_is_refused_with_flat_memory(daemon: Daemon) -> None:
     before = resident_bytes(daemon)
     for length in (b"Content-Length: 104857600", b"Transfer-Encoding: chunked"):
-        with connect(daemon) as connection:
+        with daemon.connect() as connection:
             head = b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
             connection.sendall(head + length + b"\r\n\r\n")
             chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
@@ -64,7 +51,7 @@ def test_large_output_is_read_with_flat_memory(daemon: Daemon) -> None:
         assert (done["stdout_bytes"], done["stdout_inline_truncated"]) == (size, True)
         before = resident_bytes(daemon)
         target = f"/v1/sandboxes/{sandbox['id']}/executions/{done['id']}/output?offset=1"
-        with connect(daemon) as connection:
+        with daemon.connect() as connection:
             connection.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             response = http.client.HTTPResponse(connection)
             response.begin()
@@ -80,7 +67,7 @@ def test_large_output_is_read_with_flat_memory(daemon: Daemon) -> None:
 def test_a_crowd_of_idle_and_half_sent_connections_stops_nobody(daemon: Daemon) -> None:
     with contextlib.ExitStack() as crowd:
         for number in range(600):
-            connection = crowd.enter_context(connect(daemon))
+            connection = crowd.enter_context(daemon.connect())
             if number % 2:
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHo")
         begun = time.monotonic()
@@ -89,7 +76,7 @@ def test_a_crowd_of_idle_and_half_sent_connections_stops_nobody(daemon: Daemon) 
 
 
 def test_pipelined_requests_are_answered_in_order(daemon: Daemon) -> None:
-    with connect(daemon) as connection:
+    with daemon.connect() as connection:
         one = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
         connection.sendall(one % b"readyz" + one % b"nosuch" + one % b"readyz")
         answers = b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import pytest
 from sandboxd.client import AsyncSandbox, Sandbox
 from sandboxd.errors import AccessDenied, FileConflict, FileMissing, SandboxNotFound
 from tests.fixtures import daemon_fixture
-from tests.harness import ROOT, Daemon
+from tests.harness import Daemon
+from tests.integration.sandboxctl import COMMAND, END_SECONDS, environment
 
 pytestmark = pytest.mark.timeout(180)
 daemon = daemon_fixture(SANDBOX_CGROUP_MODE="off")
@@ -28,8 +28,8 @@ def box(daemon: Daemon) -> Iterator[Sandbox]:
 
 def cp(daemon: Daemon, *argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "sandboxd.ctl.main", "cp", "--socket", daemon.socket, *argv],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, input=stdin, capture_output=True, timeout=60,
+        [*COMMAND, "cp", *argv], env=environment(daemon), input=stdin, capture_output=True,
+        timeout=END_SECONDS,
     )  # fmt: skip
 
 

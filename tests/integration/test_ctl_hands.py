@@ -8,7 +8,6 @@ import json
 import os
 import pwd
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +16,9 @@ import pytest
 from tests.contract.caller import FIRST_UID, caller
 from tests.contract.probes import eventually, printed, start
 from tests.fixtures import daemon_fixture
-from tests.harness import ROOT, Daemon
-from tests.integration.terminal import END_SECONDS, Terminal
+from tests.harness import Daemon
+from tests.integration.sandboxctl import END_SECONDS, ctl, started
+from tests.integration.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(180)
 SHELL = ["env", "PS1=$ ", "sh"]
@@ -30,20 +30,6 @@ def box(daemon: Daemon) -> Iterator[Any]:
     made = daemon.create(name="box")
     yield made
     daemon.release(made["id"])
-
-
-def arguments(daemon: Daemon) -> dict[str, Any]:
-    return {"env": {**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
-            "stdin": subprocess.DEVNULL}  # fmt: skip
-
-
-def ctl(daemon: Daemon, *argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "sandboxd.ctl.main", *argv], **arguments(daemon),
-        capture_output=True, text=True, timeout=END_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done
 
 
 def test_a_terminal_that_was_left_is_taken_up_again(daemon: Daemon, box: Any) -> None:
@@ -71,11 +57,8 @@ def test_attach_shows_what_comes_and_passes_input_on(daemon: Daemon, box: Any) -
     program = "echo before; while read line; do echo got $line; done; exit 4"
     running = start(daemon, box, program, stdin_open=True)
     printed(daemon, running, b"before")
-    command = [sys.executable, "-P", "-m", "sandboxd.ctl.main", "attach", "-iq", "box"]
-    with subprocess.Popen(
-        [*command, running["id"]], stdout=subprocess.PIPE,
-        **{**arguments(daemon), "stdin": subprocess.PIPE},
-    ) as process:  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with started(daemon, "attach", "-iq", "box", running["id"], **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"one\n")
@@ -92,10 +75,7 @@ def test_attach_shows_what_comes_and_passes_input_on(daemon: Daemon, box: Any) -
 
 def test_wait_gives_the_exit_code(daemon: Daemon, box: Any) -> None:
     one = start(daemon, box, "until [ -e go ]; do sleep 0.05; done; exit 9")
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "sandboxd.ctl.main", "wait", "box", one["id"]],
-        **arguments(daemon),
-    ) as waiting:
+    with started(daemon, "wait", "box", one["id"]) as waiting:
         daemon.execute(box["id"], "touch go")
         assert waiting.wait(END_SECONDS) == 9
     said = ctl(daemon, "wait", "box", one["id"], code=9)
@@ -170,11 +150,8 @@ def test_logs_from_the_last_lines_on(daemon: Daemon, box: Any) -> None:
 def test_events_of_before_are_shown(daemon: Daemon, box: Any) -> None:
     daemon.execute(box["id"], "exit 8")
     for since, shown in (("1h", True), ("2999-01-01T00:00:00Z", False)):
-        with subprocess.Popen(
-            [sys.executable, "-P", "-m", "sandboxd.ctl.main", "events", "-o", "json",
-             "--since", since],
-            **arguments(daemon), stdout=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+        argv = ["events", "-o", "json", "--since", since]
+        with started(daemon, *argv, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             if shown:
                 for line in process.stdout:
@@ -193,10 +170,8 @@ def test_that_a_host_drains_is_said_everywhere(daemon: Daemon, box: Any) -> None
         assert "executions that still run: 1" in drained.stderr
         words = "draining: no new work, 1 execution still runs"
         assert words in ctl(daemon, "ls").stderr
-        assert words in subprocess.run(
-            [sys.executable, "-P", "-m", "sandboxd.ctl.main", "doctor"], **arguments(daemon),
-            capture_output=True, text=True,
-        ).stdout  # fmt: skip
+        doctor = started(daemon, "doctor", stdout=subprocess.PIPE, text=True)
+        assert words in doctor.communicate(timeout=END_SECONDS)[0]
         terminal = Terminal(daemon, "top", "--every", "0.3s", cols=80)
         terminal.wait_for("draining: no new work")
         terminal.type("q")

@@ -6,16 +6,15 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from sandboxd.ctl.main import COMMANDS, WITHOUT_DAEMON
-from tests.harness import ROOT, Daemon, running_daemon
+from tests.harness import Daemon, running_daemon
+from tests.integration.sandboxctl import COMMAND, END_SECONDS, environment, started
 
 pytestmark = pytest.mark.timeout(180)
-END_SECONDS = 90.0
 REFUSED, BROKEN_PIPE = 125, 141
 
 # What each command is called with, where it prints something.
@@ -56,10 +55,8 @@ def daemon() -> Iterator[Daemon]:
 
 def ctl(daemon: Daemon, command: str, streams: str) -> subprocess.CompletedProcess[bytes]:
     """sandboxctl as a shell starts it with `streams` redirected."""
-    program = shlex.join([sys.executable, "-P", "-m", "sandboxd.ctl.main"])
     return subprocess.run(
-        ["sh", "-c", f"{program} {command} {streams}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
+        ["sh", "-c", f"{shlex.join(COMMAND)} {command} {streams}"], env=environment(daemon),
         stdin=subprocess.DEVNULL, capture_output=True, timeout=END_SECONDS,
     )  # fmt: skip
 
@@ -140,14 +137,12 @@ def test_a_reader_that_has_gone_is_no_error_to_tell(
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        gone = subprocess.run(
-            [sys.executable, "-P", "-m", "sandboxd.ctl.main", *shlex.split(command)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
-            stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE, timeout=END_SECONDS,
-        )  # fmt: skip
+        argv = shlex.split(command)
+        gone = started(daemon, *argv, stdout=writing, stderr=subprocess.PIPE)
+        _, said = gone.communicate(timeout=END_SECONDS)
     finally:
         os.close(writing)
-    assert (gone.returncode, gone.stderr) == (code, b"")
+    assert (gone.returncode, said) == (code, b"")
 
 
 def test_closed_standard_input_is_refused_where_it_is_to_be_passed_on(daemon: Daemon) -> None:
@@ -159,12 +154,9 @@ def test_closed_standard_input_is_refused_where_it_is_to_be_passed_on(daemon: Da
 def test_a_pipe_that_does_not_block_is_waited_for(daemon: Daemon) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    program = [sys.executable, "-P", "-m", "sandboxd.ctl.main", "exec", "-q", "box", "--"]
-    with subprocess.Popen(
-        [*program, "sh", "-c", "yes | head -c 3000000; yes | head -c 300000 >&2"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
-        stdin=subprocess.DEVNULL, stdout=writing, stderr=writing,
-    ) as process:  # fmt: skip
+    program = ["sh", "-c", "yes | head -c 3000000; yes | head -c 300000 >&2"]
+    argv = ["exec", "-q", "box", "--", *program]
+    with started(daemon, *argv, stdout=writing, stderr=writing) as process:
         os.close(writing)
         with open(reading, "rb") as pipe:
             data = pipe.read()

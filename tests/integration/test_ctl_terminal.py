@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from tests.conftest import unmet
 from tests.contract.probes import eventually
 from tests.harness import ROOT, Daemon, running_daemon
+from tests.integration.sandboxctl import COMMAND, ctl
 from tests.integration.terminal import END_SECONDS, Terminal
 
 pytestmark = pytest.mark.timeout(180)
@@ -145,13 +145,8 @@ def test_a_restart_of_the_daemon_leaves_the_terminal() -> None:
 
 
 def test_without_a_terminal_none_is_given(daemon: Daemon) -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "sandboxd.ctl.main", "exec", "-it", "box", "--", "true"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SANDBOXD_SOCKET": daemon.socket},
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=END_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 125
-    assert b"leave -t out" in done.stderr
+    refused = ctl(daemon, "exec", "-it", "box", "--", "true", code=125)
+    assert "leave -t out" in refused.stderr
 
 
 def test_by_tmux(daemon: Daemon) -> None:
@@ -170,7 +165,7 @@ def test_by_tmux(daemon: Daemon) -> None:
     def shown(text: str) -> None:
         eventually(lambda: text in tmux("capture-pane", "-p"), END_SECONDS)
 
-    inside = f"{sys.executable} -P -m sandboxd.ctl.main exec -it box -- env 'PS1=$ ' sh"
+    inside = shlex.join([*COMMAND, "exec", "-it", "box", "--", *SHELL])
     environment = [f"PYTHONPATH={ROOT}", f"SANDBOXD_SOCKET={daemon.socket}"]
     tmux("new-session", "-d", "-x", "77", "-y", "22", "-e", environment[0],
          "-e", environment[1], f"{inside}; echo ended: $?; sleep 60")  # fmt: skip

@@ -6,15 +6,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from sandboxd.client import Sandbox
 from tests.fixtures import daemon_fixture
-from tests.harness import ROOT, Daemon
+from tests.harness import Daemon
+from tests.integration.sandboxctl import ctl
 from tests.integration.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(180)
@@ -31,26 +30,18 @@ def busy(daemon: Daemon) -> Iterator[Sandbox]:
         handle.kill()
 
 
-def stats(daemon: Daemon, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sandboxd.ctl.main", "stats", "--socket", daemon.socket, *argv],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-
-
 def test_stats_of_all_and_of_one(daemon: Daemon, busy: Sandbox) -> None:
     with Sandbox.create("idle", socket=daemon.socket):
-        listed = stats(daemon).stdout.splitlines()
+        listed = ctl(daemon, "stats").stdout.splitlines()
         assert listed[0].split()[:3] == ["SANDBOX", "NAME", "STATE"]
         assert [line.split()[1] for line in listed[1:]] == ["busy", "idle"]
-        [only] = stats(daemon, "busy").stdout.splitlines()[1:]
+        [only] = ctl(daemon, "stats", "busy").stdout.splitlines()[1:]
         assert "/200 MiB" in only
         assert only.split()[3].endswith("/1")
-        [metrics] = json.loads(stats(daemon, "-o", "json", "busy").stdout)
+        [metrics] = json.loads(ctl(daemon, "stats", "-o", "json", "busy").stdout)
         assert metrics["sandbox_id"] == busy.id
         assert metrics["executions"]["running"] == 1
-    assert stats(daemon, "nosuch").returncode == 125
+    ctl(daemon, "stats", "nosuch", code=125)
     assert busy.metrics()["executions"] == {"running": 1, "total": 1}
 
 
@@ -73,13 +64,7 @@ def test_top_is_live_and_sortable(daemon: Daemon, busy: Sandbox) -> None:
 
 
 def test_top_without_a_terminal_says_what_else(daemon: Daemon) -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "sandboxd.ctl.main", "top", "--socket", daemon.socket],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
-        capture_output=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 125
-    assert b"sandboxctl stats" in done.stderr
+    assert "sandboxctl stats" in ctl(daemon, "top", code=125).stderr
 
 
 @pytest.mark.parametrize("words", [["ps", "busy"], ["ls", "--name", "busy"]])
@@ -94,7 +79,7 @@ def test_a_list_fits_the_terminal(daemon: Daemon, busy: Sandbox, words: list[str
 
 
 def test_what_is_no_terminal_gets_whole_lines(daemon: Daemon, busy: Sandbox) -> None:
-    ran = stats(daemon, "busy")
+    ran = ctl(daemon, "stats", "busy")
     assert max(map(len, ran.stdout.splitlines())) > 60, "but not where there is none"
     assert "\x1b" not in ran.stdout
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -195,9 +194,7 @@ def ask(
     daemon: Daemon, method: str, target: str, headers: dict[str, str], body: bytes | None
 ) -> tuple[int, dict[str, str], bytes]:
     """One request; of an answer without an end its beginning."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(daemon.socket)
+    with daemon.connect() as connection:
         client = http.client.HTTPConnection("localhost")
         client.sock = connection
         client.request(method, target, body, headers)

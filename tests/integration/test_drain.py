@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,21 +12,13 @@ import pytest
 from tests.contract.caller import FIRST_UID, caller
 from tests.contract.probes import executions, path_of, printed, refused, start
 from tests.fixtures import daemon_fixture
-from tests.harness import ROOT, Daemon
+from tests.harness import Daemon
+from tests.integration.sandboxctl import ctl, started
 
 WAIT = "echo up; until [ -e go ]; do sleep 0.05; done; exit 4"
 daemon = daemon_fixture(
     scope="function", SANDBOX_CGROUP_MODE="off", SANDBOX_MEMORY_LIMIT_BYTES="64M"
 )
-
-
-def ctl(daemon: Daemon, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "sandboxd.ctl.main", words[0], "--socket", daemon.socket,
-         *words[1:]],
-        cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
 
 
 def test_a_drained_host_refuses_new_work_and_finishes_the_old(daemon: Daemon) -> None:
@@ -51,7 +42,8 @@ def test_a_drained_host_refuses_new_work_and_finishes_the_old(daemon: Daemon) ->
         # The next daemon is not to forget it.
         daemon.kill()
         daemon.start()
-    with ctl(daemon, "drain", "--wait") as waiting:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started(daemon, "drain", "--wait", text=True, **pipes) as waiting:
         assert waiting.stderr is not None
         assert "what runs: 1" in waiting.stderr.readline()
         (home / "go").touch()
@@ -63,10 +55,8 @@ def test_a_drained_host_refuses_new_work_and_finishes_the_old(daemon: Daemon) ->
 
 
 def test_a_bound_without_a_wait_drains_nothing(daemon: Daemon) -> None:
-    refused = ctl(daemon, "drain", "--timeout", "1s")
-    _, words = refused.communicate(timeout=60)
-    assert refused.returncode == 125
-    assert "--timeout needs --wait" in words
+    refused = ctl(daemon, "drain", "--timeout", "1s", code=125)
+    assert "--timeout needs --wait" in refused.stderr
     assert daemon.ok("GET", "/v1/host")["draining"] is False
 
 
@@ -74,14 +64,12 @@ def test_waiting_for_a_drained_host_has_an_end(daemon: Daemon) -> None:
     made = daemon.create()
     start(daemon, made, ["sleep", "300"])
     began = time.monotonic()
-    ended = ctl(daemon, "drain", "--wait", "--timeout", "1s")
-    _, words = ended.communicate(timeout=60)
-    assert ended.returncode == 75
+    ended = ctl(daemon, "drain", "--wait", "--timeout", "1s", code=75)
     assert time.monotonic() - began >= 1
-    assert "still run: 1;" in words
+    assert "still run: 1;" in ended.stderr
     assert daemon.ok("GET", "/v1/host")["draining"] is True
     undrained = ctl(daemon, "undrain")
-    assert (undrained.communicate(timeout=60), undrained.returncode) == (("", ""), 0)
+    assert (undrained.stdout, undrained.stderr) == ("", "")
     assert daemon.ok("GET", "/v1/host")["draining"] is False
 
 

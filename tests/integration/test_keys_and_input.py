@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 
 from sandboxd.isolation import syscalls
 from tests.conftest import unmet
-from tests.contract.probes import python
-from tests.harness import Daemon, running_daemon
+from tests.contract.probes import python, resident_bytes
+from tests.harness import running_daemon
 
 _MACHINE = os.uname().machine
 _ADD_KEY, _KEYCTL = (syscalls.number(name, _MACHINE) for name in ("add_key", "keyctl"))
@@ -47,14 +46,7 @@ def test_the_input_of_ended_commands_is_not_kept_in_memory() -> None:
         sandbox = daemon.create()
         text = "x" * (4 << 20)
         daemon.execute(sandbox["id"], ["true"], stdin=text)
-        before = _resident_bytes(daemon)
+        before = resident_bytes(daemon)
         for _ in range(20):
             daemon.execute(sandbox["id"], ["true"], stdin=text)
-        assert _resident_bytes(daemon) - before < 40 << 20
-
-
-def _resident_bytes(daemon: Daemon) -> int:
-    assert daemon.process is not None
-    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
+        assert resident_bytes(daemon) - before < 40 << 20

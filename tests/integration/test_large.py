@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,9 +60,7 @@ def test_a_gigabyte_up_and_down(
     block = os.urandom(MIB)
     count = soak_count(1024)
     before = reset_peak(daemon)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(daemon.socket)
+    with daemon.connect() as connection:
         head = f"PUT {files(sandbox, 'big')} HTTP/1.1\r\nHost: x\r\n"
         connection.sendall(f"{head}Content-Length: {count * MIB}\r\n\r\n".encode())
         for _ in range(count):
@@ -78,9 +75,7 @@ def test_a_gigabyte_up_and_down(
         sent.update(block)
     before = reset_peak(daemon)
     for target in (files(sandbox, "big"), f"/v1/sandboxes/{sandbox['id']}/archive/big"):
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(60)
-            connection.connect(daemon.socket)
+        with daemon.connect() as connection:
             connection.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             answer = http.client.HTTPResponse(connection)
             answer.begin()

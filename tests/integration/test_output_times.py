@@ -15,7 +15,7 @@ from sandboxd.client import AsyncSandbox, Handle, Sandbox, TimedOutput
 from sandboxd.errors import OutputTimesUnknown
 from tests.fixtures import daemon_fixture
 from tests.harness import Daemon, running_daemon
-from tests.integration.test_ctl_hands import ctl
+from tests.integration.sandboxctl import ctl
 
 pytestmark = pytest.mark.timeout(180)
 WORDS = "for n in 0 1 2; do echo o$n; echo e$n >&2; read line; done"

@@ -3,36 +3,23 @@
 
 from __future__ import annotations
 
-import json
-import socket
-from typing import Any
-
 import pytest
 
+from tests.contract.probes import send_and_leave
 from tests.harness import Daemon, running_daemon
 
 RUN = {"command": "echo x >> runs; sleep 2; wc -l < runs"}
 
 
-def send_and_leave(daemon: Daemon, target: str, body: Any) -> None:
-    data = json.dumps(body).encode()
-    with socket.socket(socket.AF_UNIX) as leaving:
-        leaving.connect(daemon.socket)
-        leaving.sendall(
-            f"POST {target} HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            + data
-        )
-        while not any(
-            one["status"] == "RUNNING" for one in daemon.ok("GET", "/v1/executions")["executions"]
-        ):
-            pass
+def is_running(daemon: Daemon) -> bool:
+    found = daemon.ok("GET", "/v1/executions")["executions"]
+    return any(one["status"] == "RUNNING" for one in found)
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_run_is_run_once_whatever_becomes_of_the_daemon(how: str) -> None:
     with running_daemon() as daemon:
-        send_and_leave(daemon, "/v1/run", RUN)
+        send_and_leave(daemon, "/v1/run", RUN, "k", lambda: is_running(daemon))
         getattr(daemon, how)()
         daemon.start()
         again = daemon.request("POST", "/v1/run", RUN, Idempotency_Key="k")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.probes import eventually
+from tests.contract.probes import descriptors, eventually, resident_bytes
 from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 
@@ -24,28 +24,6 @@ MIB = 1 << 20
 GIB = 1 << 30
 HEAD = b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 daemon = daemon_fixture(SANDBOX_MEMORY_LIMIT_BYTES="64M")
-
-
-def connect(daemon: Daemon, seconds: float = 60) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(seconds)
-    connection.connect(daemon.socket)
-    return connection
-
-
-def status_file(daemon: Daemon) -> dict[str, str]:
-    assert daemon.process is not None
-    with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as status:
-        return dict(line.split(":", 1) for line in status)
-
-
-def resident_bytes(daemon: Daemon) -> int:
-    return int(status_file(daemon)["VmRSS"].split()[0]) << 10
-
-
-def descriptors(daemon: Daemon) -> int:
-    assert daemon.process is not None
-    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
 
 
 @contextmanager
@@ -91,7 +69,7 @@ def send_all(connection: socket.socket, data: bytes, times: int) -> int:
 
 
 def test_a_body_of_ten_gib_is_refused(daemon: Daemon) -> None:
-    with others_unaffected(daemon), connect(daemon) as connection:
+    with others_unaffected(daemon), daemon.connect() as connection:
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (10 * GIB))
         # Refused by its length; what still comes in the seconds after that is thrown away.
         assert send_all(connection, b" " * MIB, 10 << 10) < 10 << 10
@@ -100,7 +78,7 @@ def test_a_body_of_ten_gib_is_refused(daemon: Daemon) -> None:
 
 
 def test_a_chunked_body_without_end_is_refused(daemon: Daemon) -> None:
-    with others_unaffected(daemon), connect(daemon) as connection:
+    with others_unaffected(daemon), daemon.connect() as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         # What still comes in the first seconds after the refusal is thrown away.
         chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
@@ -112,7 +90,7 @@ def test_a_chunked_body_without_end_is_refused(daemon: Daemon) -> None:
     ids=["many", "one long line", "zeros"],
 )  # fmt: skip
 def test_headers_without_end_are_refused(daemon: Daemon, line: bytes) -> None:
-    with others_unaffected(daemon), connect(daemon) as connection:
+    with others_unaffected(daemon), daemon.connect() as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
         assert send_all(connection, line, 1_000_000) < 1_000_000
         with contextlib.suppress(ConnectionResetError):
@@ -121,7 +99,7 @@ def test_headers_without_end_are_refused(daemon: Daemon, line: bytes) -> None:
 
 def test_pipelined_garbage_ends_only_its_own_connection(daemon: Daemon) -> None:
     good = b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n"
-    with others_unaffected(daemon), connect(daemon) as connection:
+    with others_unaffected(daemon), daemon.connect() as connection:
         connection.sendall(good * 20 + b"\x16\x03\x01garbage\r\n\r\n" + good * 20)
         answers = b""
         with contextlib.suppress(ConnectionResetError):
@@ -135,7 +113,7 @@ def test_pipelined_garbage_ends_only_its_own_connection(daemon: Daemon) -> None:
 def test_pipelined_requests_without_reading_are_held_up(daemon: Daemon) -> None:
     """The answers to what one sends stop being made when it does not take them."""
     good = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n"
-    with others_unaffected(daemon), connect(daemon, seconds=3) as connection:
+    with others_unaffected(daemon), daemon.connect(timeout=3) as connection:
         with contextlib.suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
             for _ in range(20_000):
                 connection.sendall(good)
@@ -144,7 +122,7 @@ def test_pipelined_requests_without_reading_are_held_up(daemon: Daemon) -> None:
 def test_two_hundred_idle_connections(daemon: Daemon) -> None:
     with others_unaffected(daemon), contextlib.ExitStack() as crowd:
         for number in range(200):
-            connection = crowd.enter_context(connect(daemon))
+            connection = crowd.enter_context(daemon.connect())
             if number % 2:
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHo")
         assert daemon.ok("GET", "/readyz") == {"ready": True}
@@ -158,7 +136,7 @@ def test_a_reader_that_takes_nothing_of_large_output(daemon: Daemon) -> None:
     target = f"/v1/sandboxes/{sandbox['id']}/executions/{ran['id']}/output"
     with others_unaffected(daemon), contextlib.ExitStack() as slow:
         for _ in range(8):
-            connection = slow.enter_context(connect(daemon))
+            connection = slow.enter_context(daemon.connect())
             connection.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             assert connection.recv(1024).startswith(b"HTTP/1.1 200 OK")
     daemon.release(sandbox["id"])
@@ -172,7 +150,7 @@ def test_a_client_that_is_killed_while_it_waits(daemon: Daemon) -> None:
     with others_unaffected(daemon):
         pid = os.fork()
         if pid == 0:
-            connection = connect(daemon)
+            connection = daemon.connect()
             connection.sendall(f"{request}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             connection.recv(1)
             os._exit(0)
@@ -187,12 +165,12 @@ def test_a_client_that_is_killed_while_it_waits(daemon: Daemon) -> None:
 def test_followers_of_events_that_read_nothing(daemon: Daemon) -> None:
     with others_unaffected(daemon), contextlib.ExitStack() as slow:
         for _ in range(50):
-            connection = slow.enter_context(connect(daemon))
+            connection = slow.enter_context(daemon.connect())
             connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
             assert connection.recv(1024).startswith(b"HTTP/1.1 200 OK")
         sandbox = daemon.create(name="followed")
         daemon.release(sandbox["id"])
-        with connect(daemon) as reading:
+        with daemon.connect() as reading:
             reading.sendall(b"GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
             response = http.client.HTTPResponse(reading)
             response.begin()
@@ -211,7 +189,7 @@ def test_two_hundred_large_answers_that_nobody_reads(daemon: Daemon) -> None:
     target = f"/v1/sandboxes/{sandbox['id']}/executions/{ran['id']}"
     with others_unaffected(daemon, memory_bytes=96 * MIB), contextlib.ExitStack() as slow:
         for _ in range(200):
-            connection = slow.enter_context(connect(daemon))
+            connection = slow.enter_context(daemon.connect())
             connection.sendall(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         # The daemon does not tell when it has had a look at all.
         time.sleep(3)
@@ -225,7 +203,7 @@ def test_lists_of_large_records_come_in_pages(daemon: Daemon) -> None:
     made = [daemon.create(env=env, limits={"memory_bytes": "8M"})["id"] for _ in range(10)]
     with others_unaffected(daemon, memory_bytes=96 * MIB), contextlib.ExitStack() as slow:
         for _ in range(50):
-            connection = slow.enter_context(connect(daemon))
+            connection = slow.enter_context(daemon.connect())
             connection.sendall(b"GET /v1/sandboxes?limit=1000 HTTP/1.1\r\nHost: a\r\n\r\n")
         time.sleep(2)
     seen, query = [], "?state=ready&limit=1000"
@@ -246,7 +224,7 @@ def test_lists_of_large_records_come_in_pages(daemon: Daemon) -> None:
 def test_many_bodies_that_do_not_end(daemon: Daemon) -> None:
     with others_unaffected(daemon, memory_bytes=96 * MIB), contextlib.ExitStack() as slow:
         for _ in range(120):
-            connection = slow.enter_context(connect(daemon))
+            connection = slow.enter_context(daemon.connect())
             connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (8 * MIB))
             connection.setblocking(False)
             with contextlib.suppress(BlockingIOError):
