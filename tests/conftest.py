@@ -13,6 +13,7 @@ import functools
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -51,6 +52,12 @@ def unmet(prerequisite: str) -> NoReturn:
     if is_strict():
         pytest.fail(f"prerequisite not met: {prerequisite}", pytrace=False)
     pytest.skip(prerequisite)
+
+
+def requires_program(name: str) -> None:
+    """End the running test, as `unmet` does, where PATH has no program of this name."""
+    if shutil.which(name) is None:
+        unmet(f"program {name}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -152,6 +159,18 @@ def requires_filter() -> None:
 
     if (missing := seccomp.missing()) is not None:
         unmet(f"filters of system calls ({missing})")
+
+
+@pytest.fixture(scope="session")
+def requires_bubblewrap() -> None:
+    """For tests whose sandboxes are at level standard."""
+    command = ["bwrap", "--ro-bind", "/", "/", "true"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    except OSError as error:
+        unmet(f"bubblewrap ({error.strerror})")
+    if done.returncode != 0:
+        unmet(f"bubblewrap ({done.stderr.decode(errors='replace').strip()})")
 
 
 @pytest.fixture(scope="session")

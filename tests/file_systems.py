@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.conftest import requires_program
 from tests.harness import Daemon
 
 SIZE = "256M"
 
 
 def run(*command: str) -> str:
-    """Output of a command that must succeed."""
+    """Output of a command that must succeed; one that this host lacks is not met."""
+    requires_program(command[0])
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     return done.stdout
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import unmet
+from tests.conftest import requires_program, unmet
 from tests.contract.probes import eventually, refused
 from tests.contract.test_files import files, get, put
 from tests.disk_limits import LIMIT, MIB
@@ -21,6 +21,7 @@ from tests.harness import Daemon, running_daemon
 @contextmanager
 def daemon_with_images(**settings: str) -> Iterator[Daemon]:
     """A daemon that gives each sandbox a disk of its own."""
+    requires_program("mke2fs")
     _need_loop_devices()
     with running_daemon(
         SANDBOX_DISK_MEANS="image", SANDBOX_MEMORY_LIMIT_BYTES="96M", **settings

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.conftest import unmet
 from tests.harness import Answer, Daemon
 
 T = TypeVar("T")
@@ -149,6 +150,14 @@ def has_unified_systemd() -> bool:
         return False
     command = ["systemd-run", "--scope", "--quiet", "--collect", "--", "true"]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+
+
+def require_level(daemon: Daemon, level: str) -> str:
+    """The level, where this host offers it; else the test ends as not met."""
+    offered = daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]
+    if not offered["available"]:
+        unmet(f"isolation {level}: {offered['lacks']}")
+    return level
 
 
 def resident_bytes(daemon: Daemon) -> int:

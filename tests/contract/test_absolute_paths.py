@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.conftest import unmet
 from tests.contract.conftest import Create
-from tests.contract.probes import refused
+from tests.contract.probes import refused, require_level
 from tests.contract.test_files import files, get, listed, put, run
 from tests.harness import Daemon
 
@@ -20,10 +19,7 @@ from tests.harness import Daemon
 @pytest.fixture(params=["basic", "standard"])
 def offered_sandbox(request: pytest.FixtureRequest, daemon: Daemon, create: Create) -> Any:
     """A sandbox of each level that has its own /tmp here."""
-    levels = daemon.ok("GET", "/v1/host")["isolation"]["levels"]
-    if not levels[request.param]["available"]:
-        unmet(f"isolation {request.param} on this host")
-    return create(isolation=request.param)
+    return create(isolation=require_level(daemon, request.param))
 
 
 def home_of(daemon: Daemon, sandbox: Any) -> str:
@@ -120,9 +116,7 @@ def test_anything_else_is_refused_by_name(daemon: Daemon, offered_sandbox: Any, 
 def test_a_host_path_is_no_name_of_a_home_in_a_root_of_its_own(
     daemon: Daemon, create: Create
 ) -> None:
-    if not daemon.ok("GET", "/v1/host")["isolation"]["levels"]["standard"]["available"]:
-        unmet("isolation standard on this host")
-    sandbox = create(isolation="standard")
+    sandbox = create(isolation=require_level(daemon, "standard"))
     path = f"{daemon.state}/sandboxes/{sandbox['id']}/home/f"
     refused(daemon.request("PUT", files(sandbox, path), b"x"), 403, "ACCESS_DENIED")
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.contract.caller import CallerOf, caller
-from tests.contract.probes import python
+from tests.contract.probes import python, require_level
 from tests.contract.selection import MODES
 from tests.harness import Daemon, running_daemon
 
@@ -77,10 +77,7 @@ def daemon(scheme: str, place: Place) -> Iterator[Daemon]:
 
 @pytest.fixture(params=["standard", "strict"])
 def offered(daemon: Daemon, request: pytest.FixtureRequest) -> str:
-    level: str = request.param
-    if not daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]["available"]:
-        unmet(f"isolation {level}")
-    return level
+    return require_level(daemon, request.param)
 
 
 Bound = Callable[..., Any]
@@ -127,6 +124,7 @@ def ids(path: Path) -> tuple[int, int]:
 def test_git_works_and_what_is_made_is_the_owners(
     daemon: Daemon, place: Place, bound: Bound, owner: CallerOf
 ) -> None:
+    requires_program("git")
     made = bound("owners", owner)
     assert ownership(made) == (
         "mapped", f"what it makes there belongs to {OWNER.pw_name} (uid {OWNER.pw_uid})"
@@ -332,6 +330,7 @@ def test_it_stays_so_for_the_next_daemon(daemon: Daemon, bound: Bound, owner: Ca
     said(daemon, made, f"touch /mnt/it/{made['id']}")
 
 
+@pytest.mark.usefixtures("requires_bubblewrap")
 def test_the_host_says_which_paths_nobody_could_write(daemon: Daemon, place: Place) -> None:
     missing = daemon.ok("GET", "/v1/host")["missing"]
     told = {

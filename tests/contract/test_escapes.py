@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import unmet
-from tests.contract.probes import find, printed, python, start
+from tests.contract.probes import find, printed, python, require_level, start
 from tests.contract.selection import MODES
 from tests.escapes.attempt import LACKING, LEVELS, Attempt, argv
 from tests.escapes.hostside import HostSide, host_facts
@@ -124,11 +123,7 @@ def place_at(daemon: Daemon, host: HostSide, level: str) -> Iterator[Place]:
 
 @pytest.fixture(scope="module", params=LEVELS)
 def place(daemon: Daemon, host: HostSide, request: pytest.FixtureRequest) -> Iterator[Place]:
-    level = request.param
-    offered = daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]
-    if not offered["available"]:
-        unmet(f"isolation {level}: {offered['lacks']}")
-    with place_at(daemon, host, level) as made:
+    with place_at(daemon, host, require_level(daemon, request.param)) as made:
         yield made
 
 

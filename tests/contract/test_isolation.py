@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import unmet
 from tests.contract.conftest import Create
-from tests.contract.probes import path_of, printed, python, refused, start
+from tests.contract.probes import path_of, printed, python, refused, require_level, start
 from tests.harness import Daemon
 
 pytestmark = pytest.mark.usefixtures("requires_root")
@@ -47,11 +47,10 @@ NAMESPACES = "import os; print(*(os.stat('/proc/self/ns/' + n).st_ino for n in {
 
 def asked(daemon: Daemon, level: str, network: str | None = None) -> dict[str, str]:
     """The fields that ask for a level; not met where the host cannot give it."""
-    isolation = daemon.ok("GET", "/v1/host")["isolation"]
-    if not isolation["levels"][level]["available"]:
-        unmet(f"isolation {level} on this host and scheme")
+    require_level(daemon, level)
     if network is None:
         return {"isolation": level}
+    isolation = daemon.ok("GET", "/v1/host")["isolation"]
     if not isolation["networks"][network]["available"]:
         unmet(f"network {network}")
     return {"isolation": level, "network": network}
@@ -79,6 +78,7 @@ def test_a_sandbox_says_what_it_got(daemon: Daemon, create: Create, offered: str
     assert create(isolation=offered)["network"] == "loopback"
 
 
+@pytest.mark.usefixtures("requires_bubblewrap")
 def test_the_default_is_the_best_but_strict(daemon: Daemon, create: Create) -> None:
     isolation = daemon.ok("GET", "/v1/host")["isolation"]
     made = create()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +26,7 @@ from sandboxd.errors import (
 )
 from sandboxd.systemd.manager import Manager
 from sandboxd.systemd.properties import Property
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.integration.fake_systemd import (
     PATH,
     SYSTEMD,
@@ -44,8 +43,7 @@ PROPERTIES = [Property("MemoryMax", "t", 1 << 20)]
 
 @pytest.fixture(autouse=True)
 def _requires_dbus_daemon() -> None:
-    if shutil.which("dbus-daemon") is None:
-        unmet("dbus-daemon")
+    requires_program("dbus-daemon")
 
 
 @asynccontextmanager

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.contract.probes import eventually
 from tests.harness import ROOT, Daemon, running_daemon
 from tests.integration.sandboxctl import COMMAND, ctl
@@ -150,8 +149,7 @@ def test_without_a_terminal_none_is_given(daemon: Daemon) -> None:
 
 
 def test_by_tmux(daemon: Daemon) -> None:
-    if shutil.which("tmux") is None:
-        unmet("tmux (apt-get install tmux)")
+    requires_program("tmux")
     socket, settings = str(daemon.runtime / "tmux"), daemon.runtime / "tmux.conf"
     settings.write_text("set -g status off\n")
 

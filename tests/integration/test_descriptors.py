@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.contract.probes import executions, path_of
 from tests.harness import Daemon
 
@@ -17,8 +16,7 @@ DESCRIPTORS = 48
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    if shutil.which("prlimit") is None:
-        unmet("prlimit (util-linux)")
+    requires_program("prlimit")
     prefix = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}", "--"]
     made = Daemon(SANDBOX_CGROUP_MODE="off", SANDBOX_MEMORY_LIMIT_BYTES="64M")
     with made.running(prefix=prefix) as running:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.harness import ROOT, running_daemon
 
 # An emulated machine takes some minutes for each page.
@@ -105,8 +105,7 @@ def test_the_daemon_of_the_readme() -> None:
 
 
 def test_the_api_by_hand() -> None:
-    if shutil.which("curl") is None:
-        unmet("curl")
+    requires_program("curl")
     [(_, text)] = blocks("docs/api.md", "By hand")
     with running_daemon() as daemon:
         script = "set -eu\n" + text.replace("/run/sandboxd/sandboxd.sock", daemon.socket)
@@ -125,6 +124,8 @@ def test_the_api_by_hand() -> None:
 
 
 def test_the_tutorial_as_it_is_written() -> None:
+    # Else the first `./dev` of it installs the program, and says so.
+    requires_program("bwrap")
     page = blocks("docs/tutorial.md")
     assert {language for language, _ in page} == {"sh", "text"}
     script = ["set -eu"]

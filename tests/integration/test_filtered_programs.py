@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.isolation.seccomp import Filter
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.harness import ROOT
 
 pytestmark = pytest.mark.usefixtures("requires_filter")
@@ -163,8 +163,7 @@ def test_java(kind: Filter, tmp_path: Path) -> None:
 
 @every
 def test_git(kind: Filter, tmp_path: Path) -> None:
-    if shutil.which("git") is None:
-        unmet("git (apt-get install git)")
+    requires_program("git")
     assert says(kind, tmp_path, "sh", "-c", _GIT) == "text\n"
 
 
@@ -205,8 +204,7 @@ def test_a_program_written_in_go(kind: Filter, tmp_path: Path) -> None:
 
 
 def test_a_tracer_works_up_to_standard_only(tmp_path: Path) -> None:
-    if shutil.which("strace") is None:
-        unmet("strace (apt-get install strace)")
+    requires_program("strace")
     assert run(Filter.COMMON, tmp_path, "strace", "-f", "-o", "log", "true").returncode == 0
     assert run(Filter.STRICT, tmp_path, "strace", "-f", "-o", "log", "true").returncode != 0
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests import disk_limits, own_disks
+from tests.contract.probes import require_level
 from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
 
@@ -16,6 +17,7 @@ daemon = daemon_fixture(own_disks.daemon_with_images)
 
 @pytest.mark.parametrize(("level", "where"), [("basic", "/tmp"), ("standard", ".")])
 def test_fill_and_recover(daemon: Daemon, level: str, where: str) -> None:
+    require_level(daemon, level)
     disk_limits.check_fill_and_recover(daemon, held_by="kernel", where=where, isolation=level)
 
 
@@ -33,12 +35,12 @@ def test_usage(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_nothing_stays_after_a_release(daemon: Daemon, level: str) -> None:
-    own_disks.check_gone_after_release(daemon, isolation=level)
+    own_disks.check_gone_after_release(daemon, isolation=require_level(daemon, level))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_own_disk_alone_is_seen(daemon: Daemon, level: str) -> None:
-    own_disks.check_own_disk_alone_is_seen(daemon, isolation=level)
+    own_disks.check_own_disk_alone_is_seen(daemon, isolation=require_level(daemon, level))
 
 
 def test_limit_is_lowered(daemon: Daemon) -> None:

@@ -18,14 +18,14 @@ import pytest
 
 from sandboxd.cgroup.host import place
 from sandboxd.core.remedies import Need, remedy
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.contract.probes import eventually, find, printed, refused, start
 from tests.fixtures import daemon_fixture
 from tests.harness import Daemon, running_daemon
 from tests.integration.process import refusal, unstarted
 from tests.integration.test_supervisor_lacks import daemon_without
 
-pytestmark = pytest.mark.usefixtures("requires_root")
+pytestmark = pytest.mark.usefixtures("requires_root", "requires_bubblewrap")
 KINDS = ["ipc", "mnt", "net", "uts"]
 MEMORY = {"SANDBOX_MEMORY_LIMIT_BYTES": "64M", "SANDBOX_CGROUP_MODE": "off"}
 daemon = daemon_fixture(partial(running_daemon, **MEMORY), scope="function")
@@ -492,8 +492,7 @@ def test_a_host_that_can_gives_an_execution_at_basic_mounts_of_its_own() -> None
 
 
 def test_a_bubblewrap_that_does_not_work_is_named() -> None:
-    if shutil.which("unshare") is None:
-        unmet("unshare (util-linux)")
+    requires_program("unshare")
     broken = 'mount --bind /bin/false /usr/bin/bwrap && exec "$@"'
     prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", broken, "sh"]
     with Daemon(**MEMORY).running(prefix=prefix) as daemon:

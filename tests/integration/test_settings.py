@@ -211,7 +211,7 @@ def test_what_one_caller_s_sandboxes_may_have_of_processes_is_bounded() -> None:
         assert (raised.status, raised.code) == (429, "CALLER_QUOTA_EXCEEDED")
 
 
-@pytest.mark.usefixtures("requires_root")
+@pytest.mark.usefixtures("requires_root", "requires_bubblewrap")
 def test_no_request_gets_less_than_the_admin_allows() -> None:
     settings = {"SANDBOX_ISOLATION_MINIMUM": "standard", "SANDBOX_NETWORKS": "none, loopback"}
     with running_daemon(**settings) as daemon:

@@ -14,7 +14,7 @@ import pytest
 from sandboxd.osutil.privileges import of_this_process
 from sandboxd.workspace.removal import remove_tree
 from tests.conftest import unmet
-from tests.contract.probes import python, refused
+from tests.contract.probes import python, refused, require_level
 from tests.contract.test_files import files
 from tests.file_systems import daemon_on, mounted, run
 from tests.fixtures import daemon_fixture
@@ -123,9 +123,7 @@ def test_a_file_system_that_is_read_only_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["basic", "standard"])
 def test_none_can_be_made_inside(daemon: Daemon, level: str) -> None:
-    if not daemon.ok("GET", "/v1/host")["isolation"]["levels"][level]["available"]:
-        unmet(f"isolation {level} on this host")
-    sandbox = daemon.create(isolation=level)
+    sandbox = daemon.create(isolation=require_level(daemon, level))
     try:
         ended = daemon.execute(sandbox["id"], python(TRY_ALL))
         assert ended["stdout"].split() == [str(errno.EPERM)] * 6, ended

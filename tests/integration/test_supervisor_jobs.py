@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.contract.probes import output, path_of, printed, start
 from tests.integration.supervisor import supervised
 
@@ -16,8 +14,7 @@ BURN = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
 
 @pytest.mark.parametrize("own", [False, True], ids=["sandbox", "execution"])
 def test_a_slowed_job_of_an_interactive_shell_is_not_stopped(own: bool) -> None:
-    if shutil.which("bash") is None:
-        unmet("bash")
+    requires_program("bash")
     slow = {"cpus": 0.1}
     with supervised() as daemon:
         made = daemon.create(limits={"memory_bytes": "128M", **({} if own else slow)})

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.conftest import unmet
+from tests.conftest import requires_program
 from tests.contract.probes import python
 from tests.contract.test_memory import BESIDE, BOMBS, GROW, is_oom
 from tests.harness import Daemon
@@ -21,8 +20,7 @@ from tests.integration.supervisor import SPIN, supervised
 @contextlib.contextmanager
 def daemon_without(*capabilities: str) -> Iterator[Daemon]:
     """A root daemon that can never have these capabilities, nor can its helpers."""
-    if shutil.which("setpriv") is None:
-        unmet("setpriv (util-linux)")
+    requires_program("setpriv")
     drop = ",".join(f"-{name}" for name in capabilities)
     prefix = ["setpriv", f"--bounding-set={drop}", "--"]
     with Daemon(SANDBOX_CGROUP_MODE="off").running(prefix=prefix) as daemon:

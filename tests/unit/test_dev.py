@@ -305,6 +305,11 @@ SKIPPED_WITHOUT = {
 }
 
 
+CALLS_OF_PROGRAMS = re.compile(
+    r"subprocess\.|which$|create_subprocess_exec|^(needs|program|requires_program)$"
+)
+
+
 class TestPrograms:
     def test_what_tests_call_is_installed_first(self) -> None:
         called = {
@@ -335,7 +340,7 @@ def programs_called(path: Path) -> set[str]:
         if not isinstance(node, ast.Call):
             continue
         callee = ast.unparse(node.func)
-        if not re.search(r"subprocess\.|which$|create_subprocess_exec|^(needs|program)$", callee):
+        if not CALLS_OF_PROGRAMS.search(callee):
             continue
         for argument in node.args[:1]:
             first = argument
