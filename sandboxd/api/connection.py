@@ -169,10 +169,7 @@ class Connection(web.RequestHandler):
         super().set_parser(*arguments, **options)
 
     def _take_messages(self, piece: bytes) -> None:
-        """Take WebSocket frames: bounded messages, a bounded number waiting.
-
-        A caller's large messages wait for room in the caller's share.
-        """
+        """Take WebSocket frames: few waiting, and large ones once the caller's share has room."""
         if self._held_back is not None:
             self._held_back += piece
             return

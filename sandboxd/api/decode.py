@@ -25,10 +25,7 @@ M = TypeVar("M", bound=Request)
 
 
 async def read_body(request: web.BaseRequest, max_bytes: int, share: Share) -> bytes:
-    """Return the body as sent; a large body waits for room in the caller's share.
-
-    Raises UnsupportedMediaType, RequestTooLarge and InvalidRequest.
-    """
+    """Return the body. Raises UnsupportedMediaType, RequestTooLarge, InvalidRequest."""
     _check_encoding(request)
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
@@ -46,10 +43,7 @@ async def read_body(request: web.BaseRequest, max_bytes: int, share: Share) -> b
 
 
 async def body_chunks(request: web.BaseRequest) -> AsyncGenerator[bytes, None]:
-    """Yield a raw body in pieces of at most 128 KiB; the client waits while a piece is in use.
-
-    Raises UnsupportedMediaType, and InvalidRequest for a broken body.
-    """
+    """Yield a raw body in pieces up to 128 KiB. Raises UnsupportedMediaType, InvalidRequest."""
     _check_encoding(request)
     await _continue(request)
     try:
@@ -112,10 +106,7 @@ def read_query(request: web.BaseRequest, model: type[M]) -> M:
 
 
 def validate(model: type[M], body: bytes) -> M:
-    """Return JSON as a `model`; an empty body is the same as {}.
-
-    Raises InvalidRequest with a reason for each bad field.
-    """
+    """Return JSON as a `model`, empty = {}. Raises InvalidRequest with a reason per bad field."""
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as exc:

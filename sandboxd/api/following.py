@@ -63,10 +63,7 @@ class Reader:
     async def follow(
         self, news: asyncio.Event, *, chunk_bytes: int
     ) -> AsyncGenerator[tuple[Stream, bytes] | None, None]:
-        """Yield all output to the end of the execution; None after QUIET_SECONDS of silence.
-
-        Raises OutputLost.
-        """
+        """Yield output to the end, None after QUIET_SECONDS of silence. Raises OutputLost."""
         while True:
             news.clear()
             is_finished = self.execution.is_finished

@@ -17,10 +17,7 @@ from aiohttp import web
 
 @contextmanager
 def ending_with_client(request: web.BaseRequest) -> Iterator[None]:
-    """Close the connection, which cancels the handler, once the client has closed both directions.
-
-    A client that has shut down sending alone still waits for the answer.
-    """
+    """Close the connection, and cancel the handler, once the client closed both directions."""
     transport = request.transport
     connection = None if transport is None else transport.get_extra_info("socket")
     if transport is None or connection is None:

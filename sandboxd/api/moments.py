@@ -14,10 +14,7 @@ from sandboxd.errors import OutputTimesUnknown
 async def offset_since(
     engine: Engine, execution: Execution, stream: Stream, moment: datetime | None
 ) -> int:
-    """Return the offset of the first byte perhaps printed at `moment` or later; 0 for None.
-
-    Raises OutputTimesUnknown.
-    """
+    """Return the offset of output since `moment`, 0 for None. Raises OutputTimesUnknown."""
     if moment is None:
         return 0
     # Read before the times: output printed in between is later than `moment`, or has a time.

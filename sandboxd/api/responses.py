@@ -90,10 +90,7 @@ class Sent:
         )
 
     async def send(self, request: web.BaseRequest, request_id: str) -> web.StreamResponse:
-        """Send the answer as fast as the client reads.
-
-        Raises ConnectionResetError if the client has not taken all within TAKEN_SECONDS.
-        """
+        """Send the answer. Raises ConnectionResetError if not taken within TAKEN_SECONDS."""
         response = web.StreamResponse(
             status=self.status, headers={"X-Request-Id": request_id, **self.headers}
         )

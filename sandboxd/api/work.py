@@ -65,10 +65,7 @@ class Work:
 
     @asynccontextmanager
     async def streaming(self, uid: int, execution_id: str) -> AsyncIterator[None]:
-        """Wrap a wait that may last as long as an execution and counts as an open stream.
-
-        Raises QuotaExceeded, and Draining when the server stops meanwhile.
-        """
+        """Wrap a wait as long as an execution, an open stream. Raises QuotaExceeded, Draining."""
         with self._streams.one(uid, execution_id):
             async with self.waiting():
                 yield

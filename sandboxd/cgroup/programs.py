@@ -47,10 +47,7 @@ class _Query(ctypes.Structure):
 
 
 def count(directory: str, hook: Hook) -> int | None:
-    """Return the number of programs attached to this very cgroup; None where unknown.
-
-    The kernel needs cgroup BPF, and the caller CAP_NET_ADMIN or CAP_SYS_ADMIN.
-    """
+    """Return how many programs are attached; None without cgroup BPF, or without CAP_NET_ADMIN."""
     number = _BPF_NUMBERS.get(os.uname().machine)
     if number is None:
         return None

@@ -139,10 +139,7 @@ def _new_file(path: str, file: NewFile) -> Body:
 
 
 def first_wait(body: Mapping[str, Any], *, is_watched: bool) -> float:
-    """Return the seconds that the request to start an execution waits for the end.
-
-    is_watched: the caller works while the execution runs, so the wait is 0, as with open input.
-    """
+    """Return the seconds to wait at the start: 0 if the caller works meanwhile or input is open."""
     is_open = body.get("stdin_open") or "tty" in body
     return 0.0 if is_watched or is_open else SHORT_SECONDS
 

@@ -290,10 +290,7 @@ class Budget:
             )
 
     def default_memory(self, explicit: int | None) -> int:
-        """Return the default memory limit: as set, or min(2 GiB, half the budget).
-
-        Raises ConfigError when the setting exceeds the budget, or the budget holds no sandbox.
-        """
+        """Return the memory limit, by default min(2 GiB, half the budget). Raises ConfigError."""
         if self.total_bytes < MIN_MEMORY_BYTES:
             raise ConfigError(
                 f"cannot start: the host's {format_bytes(self.host_bytes)} less the reserve of "

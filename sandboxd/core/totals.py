@@ -58,10 +58,7 @@ class UsageTotals:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Totals by owner from `begun` (wall clock) on.
-
-    by_owner: OTHERS holds the owners above MAX_OWNERS.
-    """
+    """Totals by owner from `begun` (wall clock) on; OTHERS has the owners above MAX_OWNERS."""
 
     begun: datetime
     by_owner: dict[int, UsageTotals] = field(default_factory=dict)

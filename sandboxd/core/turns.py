@@ -45,10 +45,7 @@ class Turns:
 
     @asynccontextmanager
     async def one(self, turn: Turn) -> AsyncIterator[None]:
-        """Hold a slot while entered, after waiting for the turn.
-
-        A waiter cancelled before the turn has held no slot.
-        """
+        """Hold a slot while entered, after the turn; a waiter cancelled before has held none."""
         owner = self._owners.setdefault(turn.owner, _Owner())
         part = owner.parts.setdefault(turn.part, _Part())
         granted = asyncio.get_running_loop().create_future()

@@ -64,10 +64,7 @@ class CommandModule(Protocol):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with sandboxd's exit code for errors, and without abbreviated options.
-
-    A script's `--mem` would become ambiguous with a second option of that prefix.
-    """
+    """argparse with sandboxd's exit code for errors, and no abbreviated options in scripts."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
@@ -129,10 +126,7 @@ def command_parser(name: str, *, with_payload: bool = True) -> argparse.Argument
 
 
 def main_parser() -> argparse.ArgumentParser:
-    """Return the parser of a command line without a command.
-
-    The parser has no subparsers: argparse takes longer to make all of them than a request takes.
-    """
+    """Return the parser without subparsers, which take longer to make than a request takes."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
     parser = _Parser(

@@ -15,10 +15,7 @@ from sandboxd.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The usage of one sandbox or execution (`subject`) at one time.
-
-    at: monotonic clock, in seconds. None = unknown on this host.
-    """
+    """The usage of a sandbox or execution at one monotonic time; None = unknown on this host."""
 
     at: float
     subject: JsonObject

@@ -57,10 +57,7 @@ class Layout:
 
 
 def render(layout: Layout) -> Mapping[str, str]:
-    """Return the text of each unit, sysusers.d(5) and tmpfiles.d(5) file, by file name.
-
-    Raises ConfigError for a path or group that would need quoting in a unit file.
-    """
+    """Return each file for systemd, by name. Raises ConfigError for values that need quoting."""
     for path in (layout.daemon[0], layout.python, layout.library, layout.config):
         if not _PATH.fullmatch(path) or os.path.normpath(path) != path:
             raise ConfigError(

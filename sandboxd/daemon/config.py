@@ -238,10 +238,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def load(path: str | None, environment: Mapping[str, str]) -> Config:
-    """Read the settings from file and environment. Raises ConfigError.
-
-    path: None = the default file, which may be missing.
-    """
+    """Read the settings; path: None = the default file, maybe missing. Raises ConfigError."""
     values = _read_file(path)
     for name in Config.model_fields:
         text = environment.get(_PREFIX + name.upper())

@@ -65,10 +65,7 @@ def arguments(program: str, root: Root, *, info_fd: int) -> list[str]:
 
 
 def _parents(root: Root) -> list[str]:
-    """Return the directories above what is put into the root, the upper ones first.
-
-    Directories below a bind are left out: bwrap cannot make a directory there.
-    """
+    """Return the directories above a root's content, upper first, but those below a bind."""
     inside = [path for _, path in (*root.readable, *root.links, root.home, *root.writable)]
     inside += ["/var/tmp"]  # noqa: S108 - the mount point
     found = set()

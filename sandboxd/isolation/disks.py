@@ -106,10 +106,7 @@ def _make(image: str, size_bytes: int) -> None:
 
 
 def _spare_bytes(size_bytes: int) -> int:
-    """Return the room to add for metadata, in bytes.
-
-    Inodes take a sixteenth, ext4's own reserve a fiftieth; the ballast has the rest.
-    """
+    """Return the bytes for metadata: inodes take 1/16, the reserve 1/50, the ballast the rest."""
     return size_bytes // 8 + _LEAST_SPARE_BYTES
 
 

@@ -30,10 +30,7 @@ _HIDDEN_AT_BASIC = ("/run/dbus", "/var/run/dbus", "/sys/fs/cgroup")
 
 
 def join(directory: str, kinds: Iterable[str]) -> None:
-    """Enter a sandbox's pinned namespaces, the mount namespace (and so the root) last.
-
-    Raises OSError: ENOENT or EINVAL where a pin is missing.
-    """
+    """Enter pinned namespaces, the mount namespace last. Raises OSError where a pin is missing."""
     # Opened first: the paths are gone after the change of root.
     opened = [
         (kind, os.open(os.path.join(directory, kind), os.O_RDONLY | os.O_CLOEXEC)) for kind in kinds

@@ -41,10 +41,7 @@ _Code = list[tuple[int, int, int, int]]
 
 
 class Filter(enum.StrEnum):
-    """The filters: for levels basic and standard, and for strict.
-
-    Without set-id bits where files that a command makes stay on the host.
-    """
+    """The filters, by level, and without set-id bits where files stay on the host."""
 
     COMMON = "common"
     STRICT = "strict"

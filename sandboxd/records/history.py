@@ -133,10 +133,7 @@ class DiskHistory:
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Commit the block's statements whole or not at all, after making missing tables.
-
-    Raises OperationalError for a file of a newer sandboxd.
-    """
+    """Commit the block or nothing, tables made. Raises OperationalError for a newer file."""
     with database:
         database.execute("BEGIN IMMEDIATE")
         _prepare(database)

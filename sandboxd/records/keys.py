@@ -32,10 +32,7 @@ _VERSION = 1
 
 
 class DiskKeys:
-    """All keys of one daemon, kept KEPT_SECONDS after the answer. Call `open` first.
-
-    now: the wall clock, in seconds.
-    """
+    """All keys of a daemon, for KEPT_SECONDS after the answer, by the clock `now`. `open` first."""
 
     def __init__(
         self,

@@ -87,10 +87,7 @@ class Stamps:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Drop the entries nearer than the distance to the entry before.
-
-        The file is replaced by rename: a reader has the old file or the new one.
-        """
+        """Drop entries nearer than the distance; the file is replaced, so readers see either."""
         temporary = temporary_name(self._path)
         fd = self._open(temporary, os.O_TRUNC)
         try:

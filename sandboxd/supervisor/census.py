@@ -26,10 +26,7 @@ class Census:
         self._newest = -1
 
     def newcomers(self) -> list[int]:
-        """Return the numbers of the tasks new since the last call.
-
-        Returns all processes at the first call, after many forks and when numbers began anew.
-        """
+        """Return tasks new since the last call; all processes at first and after many forks."""
         newest = int(os.pread(self._fd, 128, 0).rsplit(None, 1)[1])
         before, self._newest = self._newest, newest
         count = newest - before

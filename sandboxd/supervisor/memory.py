@@ -54,10 +54,7 @@ class MemoryTotals:
 
 
 class MemoryGauge:
-    """A limit, and the memory judged.
-
-    used_bytes: as of the last look, exact where the bounds did not decide.
-    """
+    """A limit and the memory used, as of the last look: exact where bounds did not decide."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

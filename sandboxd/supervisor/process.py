@@ -232,10 +232,7 @@ def _read_once(number: int, name: str) -> bytes:
 
 
 def proportional(pid: int) -> tuple[int, int]:
-    """Return (anonymous, shared memory) bytes of a process, each page divided by its mappers.
-
-    Swapped pages count as anonymous. Raises PermissionError without CAP_SYS_PTRACE.
-    """
+    """Return (anonymous or swapped, shared) proportional bytes. Raises PermissionError."""
     with suppress(*GONE):
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             values = parse_numbers(file.read())

@@ -122,10 +122,7 @@ class Sandbox:
             execution.meet(process, self.state.uid)
 
     def usage(self) -> dict[str, Any]:
-        """Return the usage as of the last look; None for unknown values.
-
-        CPU time and IO are those of running executions.
-        """
+        """Return the usage at the last look, CPU and IO of running executions; None = unknown."""
         running = [execution.report() for execution in self.executions.values()]
         reads_io = self._abilities.reads_io
         whole = self.is_whole

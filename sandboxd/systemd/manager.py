@@ -126,10 +126,7 @@ class Manager:
         await self._bus.call("SetUnitProperties", "sba(sv)", body, subject=unit, idempotent=True)
 
     async def stop_unit(self, unit: str) -> None:
-        """Stop a unit and all processes in the unit; fine where the unit is missing.
-
-        Raises JobFailed, BusUnavailable, OperationTimedOut.
-        """
+        """Stop a unit, if any. Raises JobFailed, BusUnavailable, OperationTimedOut."""
         try:
             await self._run_job(
                 unit, "StopUnit", "ss", (unit, _REPLACE),
@@ -139,10 +136,7 @@ class Manager:
             return
 
     async def kill_unit(self, unit: str) -> None:
-        """SIGKILL every process of a unit and of the units below, maybe more than once.
-
-        Raises UnitMissing, BusUnavailable, OperationTimedOut.
-        """
+        """SIGKILL a unit and all below. Raises UnitMissing, BusUnavailable, OperationTimedOut."""
         body = (unit, "all", signal.SIGKILL.value)
         await self._bus.call("KillUnit", "ssi", body, subject=unit, idempotent=True)
 

@@ -47,10 +47,7 @@ class Features:
 
 
 def limit_properties(limits: Limits, *, tasks: int, io_path: str | None) -> list[Property]:
-    """Return the limits that a slice or a scope holds, all settable live.
-
-    tasks: for TasksMax. io_path: a path on the limited disk; None: no IO limits.
-    """
+    """Return a unit's limits, all settable live. tasks: TasksMax. io_path None: no IO limits."""
     properties = []
     for limit in LIMITS:
         if limit.unit_property is not None:
@@ -117,10 +114,7 @@ def execution_scope(
     description: str,
     features: Features,
 ) -> list[Property]:
-    """Return the properties of an execution's scope around one process.
-
-    With `features.pidfds` the process's pidfd has to be the call's first descriptor.
-    """
+    """Return a scope's properties; with `features.pidfds` the call's first fd is the pidfd."""
     who = Property("PIDFDs", "ah", [0]) if features.pidfds else Property("PIDs", "au", [pid])
     properties = [
         who,

@@ -22,10 +22,7 @@ def body_fields() -> dict[str, Any]:
 
 
 def answer_fields() -> dict[str, Any]:
-    """Return the fields of an answer's limits, for pydantic's create_model.
-
-    Fields are plain numbers, null where the default is no limit.
-    """
+    """Return the fields of an answer for create_model: numbers, null where no limit is default."""
     return {limit.name: (_told(limit), ...) for limit in LIMITS}
 
 

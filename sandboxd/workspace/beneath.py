@@ -147,10 +147,7 @@ def check_regular(found: os.stat_result, path: bytes) -> None:
 
 
 def check_own_regular(found: os.stat_result, path: bytes, uid: int) -> None:
-    """Raise FileConflict unless regular, AccessDenied for a foreign uid's file.
-
-    A hard link to a foreign file is possible where the host lets users make such links.
-    """
+    """Raise FileConflict unless regular, AccessDenied for a foreign uid's: links may lead there."""
     check_regular(found, path)
     if found.st_uid != uid:
         raise AccessDenied(f"cannot use {shown(path)}: it is not the sandbox's")

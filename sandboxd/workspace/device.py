@@ -73,10 +73,7 @@ def backing(
 
 
 def _without_device(number: int, path: str, mountinfo: str) -> tuple[str, str] | str:
-    """Return the layer below a file system without a device number: kind, and the path there.
-
-    A string instead says why no layer is below.
-    """
+    """Return kind and path of the layer below a file system, or why none is, as a string."""
     mount = _find_mount(number, path, mountinfo)
     if mount is None:
         return "a file system that this process does not see mounted"

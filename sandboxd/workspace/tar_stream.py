@@ -122,10 +122,7 @@ class TarStream:
 
 
 def _pax_records(body: bytes) -> Iterator[tuple[str, str]]:
-    """Yield key and value of each record `LENGTH KEY=VALUE\\n`. Raises InvalidRequest.
-
-    LENGTH counts the whole record, digits included.
-    """
+    """Yield the pairs of records `LENGTH KEY=VALUE\\n`, LENGTH of all. Raises InvalidRequest."""
     position = 0
     while position < len(body) and body[position]:
         digits, space, _ = body[position : position + 21].partition(b" ")

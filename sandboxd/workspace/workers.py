@@ -59,10 +59,7 @@ class Workers:
             return await finished(future)
 
     async def run_steps(self, turn: Turn, uid: int, steps: Generator[None, None, T]) -> T:
-        """Run long work as `run` does, step by step: turns of further callers come between slices.
-
-        A cancellation closes the generator at the step reached.
-        """
+        """Run long work step by step, in turns; a cancellation closes the generator there."""
         try:
             while True:
                 has_ended, result = await self.run(turn, uid, _slice, steps)
@@ -96,10 +93,7 @@ def _slice(steps: Generator[None, None, T]) -> tuple[bool, T | None]:
 
 
 async def finished(future: asyncio.Future[T], stop: Event | None = None) -> T:
-    """Return the result of work in a thread; a cancelled caller waits for the work's end.
-
-    stop: set on cancellation, for work that looks at the event.
-    """
+    """Return the result of a thread; when cancelled set `stop` and wait for the end."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
