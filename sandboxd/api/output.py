@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from sandboxd.api.following import Reader, whole_or_broken
 from sandboxd.api.moments import offset_since
 from sandboxd.api.routes import Call
 from sandboxd.api.sending import finish, send
+from sandboxd.core.model import Stream
 from sandboxd.wire.queries import OutputQuery
 from sandboxd.wire.requests import Nothing
 
@@ -31,45 +32,32 @@ async def read_output(call: Call[Nothing, OutputQuery]) -> web.StreamResponse:
     offset = max(call.query.offset, since)
     reader = Reader(call.engine, execution, {stream: offset})
     await reader.check()
-    if not call.query.follow:
-        return await _send_there(call, reader, offset)
-    response = _response(call, offset)
-    async with (
-        whole_or_broken(call, response),
-        call.work.streaming(call.caller.uid, execution.id),
-    ):
-        with call.engine.follow(call.caller, call.sandbox, call.execution) as news:
-            await response.prepare(call.request)
-            await _send_all(reader, news, response)
-    return response
-
-
-async def _send_there(
-    call: Call[Nothing, OutputQuery], reader: Reader, offset: int
-) -> web.StreamResponse:
-    response = _response(call, offset)
-    async with whole_or_broken(call, response):
-        await response.prepare(call.request)
-        async with aclosing(reader.there(chunk_bytes=following.CHUNK_BYTES)) as pieces:
-            async for _, data in pieces:
-                await send(response, data)
-        await finish(response)
-    return response
-
-
-async def _send_all(reader: Reader, news: asyncio.Event, response: web.StreamResponse) -> None:
-    async with aclosing(reader.follow(news, chunk_bytes=_FOLLOW_CHUNK_BYTES)) as pieces:
-        async for piece in pieces:
-            if piece is not None:
-                await send(response, piece[1])
-    await finish(response)
-
-
-def _response(call: Call[Nothing, OutputQuery], offset: int) -> web.StreamResponse:
-    return web.StreamResponse(
+    response = web.StreamResponse(
         headers={
             "Content-Type": "application/octet-stream",
             "X-Output-Offset": str(offset),
             "X-Request-Id": call.request_id,
         }
     )
+    async with whole_or_broken(call, response):
+        if not call.query.follow:
+            await _send(call, response, reader.there(chunk_bytes=following.CHUNK_BYTES))
+            return response
+        async with call.work.streaming(call.caller.uid, execution.id):
+            with call.engine.follow(call.caller, call.sandbox, call.execution) as news:
+                pieces = reader.follow(news, chunk_bytes=_FOLLOW_CHUNK_BYTES)
+                await _send(call, response, pieces)
+    return response
+
+
+async def _send(
+    call: Call[Nothing, OutputQuery],
+    response: web.StreamResponse,
+    pieces: AsyncGenerator[tuple[Stream, bytes] | None, None],
+) -> None:
+    await response.prepare(call.request)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece is not None:
+                await send(response, piece[1])
+    await finish(response)

@@ -153,9 +153,8 @@ class RlimitScheme:
             # The file says it, so the next supervisor knows.
             _log.warning("Cannot tell the supervisor of an end: %s", exc.message)
             return
-        if not left and self._features.is_supervised:
-            # Refused when another execution was placed meanwhile.
-            await self._supervisor.tell({"op": "sweep", "sandbox": sandbox.id})
+        if not left:
+            await self.sweep(sandbox)
 
     async def change_limits(
         self,
