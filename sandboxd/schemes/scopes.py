@@ -21,6 +21,7 @@ from sandboxd.errors import (
     SchemeError,
 )
 from sandboxd.osutil.pidfd import has_ended
+from sandboxd.osutil.processes import GONE
 from sandboxd.schemes.sandbox_slice import SandboxSlice, change, expected, quietly, verify
 from sandboxd.systemd import properties
 from sandboxd.systemd.manager import Manager
@@ -185,7 +186,7 @@ def is_in(pid: int, unit: str) -> bool:
     """Whether a process is in the scope itself."""
     try:
         own = counters.own_cgroup(f"/proc/{pid}/cgroup")
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return False
     return own is not None and own.endswith(f"/{unit}")
 

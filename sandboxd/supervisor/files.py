@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from sandboxd.osutil.descriptors import closing_fd
+from sandboxd.osutil.processes import GONE
 from sandboxd.osutil.tables import descriptor_tables
 from sandboxd.supervisor.process import Process
 
@@ -24,7 +25,7 @@ _SEGMENT = b"/SYSV"
 # Processes may hand mappings on without new memory: now and then all are read.
 _MAPPINGS_SECONDS = 10.0
 # A process that made itself undumpable hides from a supervisor of the same uid.
-_UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
+_UNSEEN = (*GONE, PermissionError)
 
 
 def memfd_device() -> int:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from sandboxd.osutil.processes import GONE
 from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.memory import MemoryTotals
 from sandboxd.supervisor.process import (
@@ -58,7 +59,7 @@ class Group:
                 elif process.body != process.pid:
                     # /proc/PID/stat of a main thread that has ended shows no growth.
                     self._look_at_memory(process)
-            except (ProcessLookupError, FileNotFoundError):
+            except GONE:
                 vanished.append(process)
         for process in vanished:
             self._lose(process)
@@ -67,7 +68,7 @@ class Group:
             try:
                 if parent.look():
                     self._add(parent)
-            except (ProcessLookupError, FileNotFoundError):
+            except GONE:
                 self._lose(parent)
         ticks = max(0, self._own) + max(0, self._children - self._lost)
         return Gains(ticks / TICKS_PER_SECOND, max(0, self._read), max(0, self._written))
@@ -75,7 +76,7 @@ class Group:
     def look_at_memory(self) -> None:
         """Read all resident sets anew: freed memory causes no fault, and can go unseen."""
         for process in list(self.members.values()):
-            with suppress(ProcessLookupError, FileNotFoundError):
+            with suppress(*GONE):
                 self._look_at_memory(process)
 
     def scan(self, walker: Walker, now: float) -> Generator[None, None, None]:

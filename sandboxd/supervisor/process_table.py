@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sandboxd.osutil.privileges import Privileges
-from sandboxd.osutil.processes import owner, parent
+from sandboxd.osutil.processes import GONE, owner, parent
 from sandboxd.supervisor.census import Census
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.process import Process, is_group_leader
@@ -87,7 +87,7 @@ class ProcessTable:
         for pid in newcomers:
             if pid not in self._known:
                 # A failure to read is a process that ended meanwhile.
-                with suppress(FileNotFoundError, ProcessLookupError):
+                with suppress(*GONE):
                     self._consider(pid, now, is_awaited=is_awaited)
         self._is_first = False
         self._pending = {pid: until for pid, until in self._pending.items() if until > now}
