@@ -98,7 +98,7 @@ def final(scope: str, path: str) -> dict[str, int | None]:
         **baseline(scope, path),
         "oom": memory.get("oom"),
         "oom_kill": memory.get("oom_kill"),
-        "memory_peak": read_number(scope, "memory.peak"),
+        "memory_peak_bytes": read_number(scope, "memory.peak"),
         "pids_max": key(scope, "pids.events", "max"),
         "pids_peak": read_number(scope, "pids.peak"),
         "pids_limit": read_number(scope, "pids.max"),
@@ -106,6 +106,6 @@ def final(scope: str, path: str) -> dict[str, int | None]:
         "cpu_user_usec": cpu.get("user_usec"),
         "cpu_system_usec": cpu.get("system_usec"),
         "cpu_throttled_usec": cpu.get("throttled_usec"),
-        "io_read": io.get("rbytes"),
-        "io_written": io.get("wbytes"),
+        "io_read_bytes": io.get("rbytes"),
+        "io_written_bytes": io.get("wbytes"),
     }

@@ -30,11 +30,19 @@ _Counters = Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
+class SupervisorVerdict:
+    """Why a supervisor killed: "oom" or "cpu_time", and whose limit was passed."""
+
+    reason: str
+    owner: LimitOwner
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The shim's record of an end.
 
-    counters: None without a cgroup of the execution. verdict, supervised: a supervisor's report;
-    None without a report. pids_at_end: lower bound of the processes alive at the kill.
+    counters: None without a cgroup of the execution. verdict, supervised: a supervisor's verdict
+    and what it measured; None without. pids_at_end: lower bound of the processes alive at the kill.
     """
 
     reason: str
@@ -53,8 +61,8 @@ class Facts:
     pids_at_end: int | None = None
     io_read_bytes: int | None = None
     io_written_bytes: int | None = None
-    verdict: Mapping[str, Any] | None = None
-    supervised: Mapping[str, Any] | None = None
+    verdict: SupervisorVerdict | None = None
+    supervised: Usage | None = None
 
 
 def decide(
@@ -147,11 +155,11 @@ def usage(facts: Facts) -> Usage:
         cpu_user_seconds=_seconds(counters.get("cpu_user_usec")),
         cpu_system_seconds=_seconds(counters.get("cpu_system_usec")),
         cpu_throttled_seconds=_seconds(counters.get("cpu_throttled_usec")),
-        memory_peak_bytes=counters.get("memory_peak"),
+        memory_peak_bytes=counters.get("memory_peak_bytes"),
         # The shim is a process of the scope, but not of the program.
         pids_peak=_less_one(counters.get("pids_peak")),
-        io_read_bytes=counters.get("io_read"),
-        io_written_bytes=counters.get("io_written"),
+        io_read_bytes=counters.get("io_read_bytes"),
+        io_written_bytes=counters.get("io_written_bytes"),
         oom_kills=counters.get("oom_kill"),
         pids_denied=_pids_denied(facts),
     )
@@ -184,21 +192,21 @@ def with_ended(used: SandboxUsage, ended: Iterable[Usage], *, are_all: bool) -> 
 
 def _supervised_usage(facts: Facts) -> Usage:
     """Return the usage from the shim's counts, exact if awaited, and a supervisor's samples."""
-    seen = facts.supervised or {}
+    seen = facts.supervised or Usage()
     # Peak of a process between two samples; without samples the value would stand for the sum.
     largest = None if facts.supervised is None else facts.largest_process_bytes
     waited = facts.cpu_user_seconds + facts.cpu_system_seconds
     return Usage(
         wall_seconds=facts.wall_seconds,
-        cpu_seconds=max(waited, seen.get("cpu_seconds") or 0.0),
+        cpu_seconds=max(waited, seen.cpu_seconds or 0.0),
         cpu_user_seconds=facts.cpu_user_seconds,
         cpu_system_seconds=facts.cpu_system_seconds,
-        cpu_throttled_seconds=seen.get("cpu_throttled_seconds"),
-        memory_peak_bytes=_larger(largest, seen.get("memory_peak")),
-        pids_peak=_larger(facts.pids_at_end, seen.get("pids_peak")),
-        io_read_bytes=_larger(facts.io_read_bytes, seen.get("io_read")),
-        io_written_bytes=_larger(facts.io_written_bytes, seen.get("io_written")),
-        oom_kills=seen.get("oom_kills"),
+        cpu_throttled_seconds=seen.cpu_throttled_seconds,
+        memory_peak_bytes=_larger(largest, seen.memory_peak_bytes),
+        pids_peak=_larger(facts.pids_at_end, seen.pids_peak),
+        io_read_bytes=_larger(facts.io_read_bytes, seen.io_read_bytes),
+        io_written_bytes=_larger(facts.io_written_bytes, seen.io_written_bytes),
+        oom_kills=seen.oom_kills,
     )
 
 
@@ -237,9 +245,9 @@ def _oom_owner(facts: Facts, own_limits: Collection[str]) -> LimitOwner | None:
 def _verdict_owner(facts: Facts, reason: str, signal_number: int | None) -> LimitOwner | None:
     """Return the owner of the limit that the supervisor killed for; None if ended before."""
     verdict = facts.verdict
-    if verdict is None or verdict["reason"] != reason or signal_number != signal.SIGKILL:
+    if verdict is None or verdict.reason != reason or signal_number != signal.SIGKILL:
         return None
-    return LimitOwner(verdict["owner"])
+    return verdict.owner
 
 
 def _pids_owner(

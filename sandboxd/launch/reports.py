@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
 
-from sandboxd.core.model import Isolation, Limits, OutputSummary
-from sandboxd.core.outcome import Facts
+from sandboxd.core.model import Isolation, LimitOwner, Limits, OutputSummary, Usage
+from sandboxd.core.outcome import Facts, SupervisorVerdict
 from sandboxd.engine.ports.launch import LaunchRequest
 from sandboxd.isolation import disks, pins, seccomp
 from sandboxd.osutil.pidfd import open_pidfd
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import boot_id, process_start_time
 from sandboxd.protocol import records
+from sandboxd.protocol.codec import Malformed, to_object
 from sandboxd.protocol.evidence import socket_path
+from sandboxd.protocol.records import EndRecord, StartRecord
 from sandboxd.protocol.specification import (
     CommandSpec,
     ExecutionSpec,
@@ -107,55 +108,66 @@ def shm_bytes(limits: Limits) -> int:
 
 
 def read_facts(record_directory: str) -> Facts | None:
-    """Return the record a shim left; None without a record, or with an incomplete record."""
-    record = records.read_json(record_directory, records.RECORD_FILE)
-    if record is None:
-        return None
+    """Return the record a shim left; None without a record, or with one that is none.
+
+    A file that had not reached the disk when the host went down is empty or full of zeros.
+    """
     try:
-        return _facts(record)
-    except (KeyError, TypeError) as exc:
-        _log.error("Cannot use the record in %s: %r", record_directory, exc)
+        record = records.END.read(record_directory, records.RECORD_FILE)
+    except Malformed as exc:
+        _log.error("Cannot use the record in %s: %s", record_directory, exc)
         return None
+    return None if record is None else _facts(record)
 
 
-def _facts(record: dict[str, Any]) -> Facts:
+def _facts(record: EndRecord) -> Facts:
+    verdict, supervised = record.verdict, record.supervised
     return Facts(
-        reason=record["reason"],
-        kill_code=record["kill_code"],
-        wait_status=record["wait_status"],
-        wall_seconds=record["wall_seconds"],
-        finished_at=record["finished_at"],
-        kill_complete=record["kill_complete"],
-        leftovers_killed=record["leftovers_killed"],
-        cpu_user_seconds=record["cpu_user_seconds"],
-        cpu_system_seconds=record["cpu_system_seconds"],
-        streams=tuple(
-            OutputSummary(stream["size"], stream["truncated"]) for stream in record["streams"]
-        ),
-        baseline=record["baseline"],
-        counters=record["counters"],
-        largest_process_bytes=record.get("largest_process"),
-        pids_at_end=record.get("pids_at_end"),
-        io_read_bytes=record.get("io_read"),
-        io_written_bytes=record.get("io_written"),
-        verdict=record.get("verdict"),
-        supervised=record.get("supervised"),
+        reason=record.reason,
+        kill_code=record.kill_code,
+        wait_status=record.wait_status,
+        wall_seconds=record.wall_seconds,
+        finished_at=record.finished_at,
+        kill_complete=record.kill_complete,
+        leftovers_killed=record.leftovers_killed,
+        cpu_user_seconds=record.cpu_user_seconds,
+        cpu_system_seconds=record.cpu_system_seconds,
+        streams=tuple(OutputSummary(one.size_bytes, one.truncated) for one in record.streams),
+        baseline=to_object(record.baseline),
+        counters=None if record.counters is None else to_object(record.counters),
+        largest_process_bytes=record.largest_process_bytes,
+        pids_at_end=record.pids_at_end,
+        io_read_bytes=record.io_read_bytes,
+        io_written_bytes=record.io_written_bytes,
+        verdict=None
+        if verdict is None
+        else SupervisorVerdict(verdict.reason, LimitOwner(verdict.owner)),
+        supervised=None if supervised is None else Usage(**to_object(supervised)),
     )
 
 
-def open_shim(start: dict[str, Any] | None) -> int | None:
+def read_start(record_directory: str) -> StartRecord | None:
+    """Return a shim's start record; None where absent or damaged (see `read_facts`)."""
+    try:
+        return records.START.read(record_directory, records.START_FILE)
+    except Malformed as exc:
+        _log.error("Cannot use the start record in %s: %s", record_directory, exc)
+        return None
+
+
+def open_shim(start: StartRecord | None) -> int | None:
     """Return a pidfd of the live shim that wrote this start record; None when the shim is gone.
 
     The pid alone may have been reused: boot and start time must agree.
     """
-    if start is None or start["boot_id"] != boot_id():
+    if start is None or start.boot_id != boot_id():
         return None
     try:
-        pidfd = open_pidfd(start["pid"])
+        pidfd = open_pidfd(start.pid)
     except ProcessLookupError:
         return None
     try:
-        same = process_start_time(start["pid"]) == start["start_time"]
+        same = process_start_time(start.pid) == start.start_time
     except (FileNotFoundError, ProcessLookupError):
         same = False
     if not same:

@@ -144,7 +144,7 @@ class SpawnerClient:
     async def attach(
         self, sandbox_id: str, execution_id: str, record_directory: str
     ) -> ShimLink | None:
-        start = records.read_json(record_directory, records.START_FILE)
+        start = reports.read_start(record_directory)
         pidfd = reports.open_shim(start)
         directory = self._control_directory(f"{sandbox_id}-{execution_id}")
         if start is None or pidfd is None:
@@ -157,8 +157,8 @@ class SpawnerClient:
         with suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             connection.connect(os.path.join(directory, "control"))
         return ShimLink(
-            connection, start["pid"], pidfd, record_directory, directory,
-            pid_namespace=start["pid_namespace"],
+            connection, start.pid, pidfd, record_directory, directory,
+            pid_namespace=start.pid_namespace,
         )  # fmt: skip
 
     def read_record(self, record_directory: str) -> Facts | None:

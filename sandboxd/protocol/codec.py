@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -21,6 +22,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 from sandboxd.osutil import objects
+from sandboxd.osutil.files import write_whole
 
 _Message = TypeVar("_Message")
 # From a value of json.loads, and the path of its key, to the field's value.
@@ -47,6 +49,19 @@ class Codec(Generic[_Message]):
     def decode(self, data: bytes) -> _Message:
         """Raises Malformed."""
         return self.from_object(_object(data))
+
+    def write(self, directory: str, name: str, message: _Message) -> None:
+        """Write a message into a file, whole or not at all. Raises OSError."""
+        write_whole(os.path.join(directory, name), self.encode(message))
+
+    def read(self, directory: str, name: str) -> _Message | None:
+        """Return the message in a file; None without the file. Raises OSError and Malformed."""
+        try:
+            with open(os.path.join(directory, name), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return None
+        return self.decode(data)
 
     def from_object(self, value: Mapping[str, Any]) -> _Message:
         """Return the message in a decoded JSON object. Raises Malformed."""

@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and messages that daemon, spawner and shim exchange. Standard library only.
-
-Wire: JSON objects, one a packet, on SOCK_SEQPACKET Unix sockets; language-neutral, so that a
-spawner or shim in another language can take a Python one's place.
+"""Files that shims write for the daemon. Standard library only.
 
 An execution's record directory, root's alone:
   start.json   the shim's pid, start time and boot, written before it reports "ready"
   stdout, stderr   the output spools
   stdout.times, stderr.times   when output came (times.py); of a stream with output alone
   record.json  the raw facts of the end, written before the shim exits
+
+A shim lives through an upgrade of the daemon: fields that are added here need defaults, and former
+names are read as well.
 """
 
-from __future__ import annotations
-
 import os
-from contextlib import suppress
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from sandboxd.osutil import objects
 from sandboxd.osutil.files import temporary_name, write_whole
+from sandboxd.protocol.codec import Codec
+from sandboxd.protocol.evidence import MeasuredUsage, Verdict
 
+# Of the messages between daemon and spawner (spawning.py).
 PROTOCOL = 6
 
 START_FILE = "start.json"
@@ -35,6 +36,104 @@ MAX_RECORD_BYTES = 16 * 1024
 MAX_BUILDER_ANSWER_BYTES = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """A shim. start_time: of the pid, in clock ticks of the boot (proc(5), stat)."""
+
+    protocol: int
+    pid: int
+    start_time: int
+    boot_id: str
+    pid_namespace: bool
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """Kept bytes of an output. error: why the rest could not be kept."""
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"size": "size_bytes"}
+    size_bytes: int
+    truncated: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Counters of the cgroups above when an execution starts; None where the kernel lacks one."""
+
+    sandbox_oom: int | None = None
+    aggregate_oom: int | None = None
+    sandbox_pids_max: int | None = None
+    aggregate_pids_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Counters of the scope and of the cgroups above at the end (cgroup/counters.py)."""
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {
+        "memory_peak": "memory_peak_bytes",
+        "io_read": "io_read_bytes",
+        "io_written": "io_written_bytes",
+    }
+    sandbox_oom: int | None = None
+    aggregate_oom: int | None = None
+    sandbox_pids_max: int | None = None
+    aggregate_pids_max: int | None = None
+    oom: int | None = None
+    oom_kill: int | None = None
+    memory_peak_bytes: int | None = None
+    pids_max: int | None = None
+    pids_peak: int | None = None
+    pids_limit: int | None = None
+    cpu_usec: int | None = None
+    cpu_user_usec: int | None = None
+    cpu_system_usec: int | None = None
+    cpu_throttled_usec: int | None = None
+    io_read_bytes: int | None = None
+    io_written_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord:
+    """The raw facts of an execution's end.
+
+    reason: as of shim/ending.py. started_at, finished_at: seconds since 1970. counters: None
+    without a scope. verdict, supervised: a supervisor's; None without one.
+    """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {
+        "io_read": "io_read_bytes",
+        "io_written": "io_written_bytes",
+        "largest_process": "largest_process_bytes",
+    }
+    protocol: int
+    reason: str
+    kill_code: str | None
+    wait_status: int | None
+    started_at: float
+    wall_seconds: float
+    finished_at: float
+    kill_complete: bool
+    leftovers_killed: int
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    streams: tuple[StreamRecord, ...]
+    baseline: Baseline
+    counters: Counters | None
+    pids_at_end: int | None = None
+    io_read_bytes: int | None = None
+    io_written_bytes: int | None = None
+    largest_process_bytes: int | None = None
+    verdict: Verdict | None = None
+    supervised: MeasuredUsage | None = None
+
+
+START = Codec(StartRecord)
+END = Codec(EndRecord)
+
+
 def reserve_record(directory: str) -> None:
     """Reserve the disk space of an execution's record before the start. Raises OSError.
 
@@ -48,16 +147,6 @@ def reserve_record(directory: str) -> None:
         os.close(fd)
 
 
-def write_record(directory: str, value: dict[str, Any]) -> None:
+def write_end(directory: str, record: EndRecord) -> None:
     """Write the record into the reserved space. Raises OSError."""
-    write_whole(os.path.join(directory, RECORD_FILE), objects.encode(value), keeps_space=True)
-
-
-def read_json(directory: str, name: str) -> dict[str, Any] | None:
-    """Return a start file or record; None where absent or damaged.
-
-    A file that had not reached the disk when the host went down is empty or full of zeros.
-    """
-    with suppress(ValueError):
-        return objects.read_json(directory, name)
-    return None
+    write_whole(os.path.join(directory, RECORD_FILE), END.encode(record), keeps_space=True)

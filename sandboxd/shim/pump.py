@@ -6,9 +6,9 @@ from __future__ import annotations
 import errno
 import os
 from functools import partial
-from typing import Any
 
 from sandboxd.osutil.space import space_of
+from sandboxd.protocol.records import StreamRecord
 from sandboxd.shim.patience import patiently
 from sandboxd.shim.stamps import Stamps
 
@@ -89,9 +89,9 @@ class OutputStream:
         os.close(self._spool)
         self._stamps.close()
 
-    def facts(self) -> dict[str, Any]:
-        """Return the fields of the record."""
-        return {"size": self.size_bytes, "truncated": self.truncated, "error": self.error}
+    def facts(self) -> StreamRecord:
+        """Return the stream's part of the record."""
+        return StreamRecord(self.size_bytes, self.truncated, self.error)
 
 
 class InputFeed:

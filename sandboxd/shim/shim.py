@@ -31,7 +31,6 @@ from sandboxd.cgroup import counters
 from sandboxd.cgroup import job as job_cgroup
 from sandboxd.isolation import verify
 from sandboxd.osutil import linux
-from sandboxd.osutil.objects import write_json
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import boot_id, own_pid, process_start_time, set_oom_score_adj
 from sandboxd.osutil.signals import wake_on_signals
@@ -100,7 +99,7 @@ class Shim:
         self._control = Control(listener, self._poll)
         self._scope: str | None = None
         self._job: str | None = None
-        self._baseline: dict[str, int | None] = {}
+        self._baseline = records.Baseline()
         self._memory_events_fd = -1
         self._sampler: PeakSampler | None = None
         self._setup = SetupUse()
@@ -146,18 +145,15 @@ class Shim:
             linux.become_subreaper()
         self._missing = _be_spared()
         pid = own_pid()
-        write_json(
-            self._directory,
-            records.START_FILE,
-            {
-                "protocol": records.PROTOCOL,
-                "pid": pid,
-                "start_time": process_start_time(pid),
-                "boot_id": boot_id(),
-                "pid_namespace": self._pid_namespace,
-                "missing": self._missing,
-            },
+        start = records.StartRecord(
+            protocol=records.PROTOCOL,
+            pid=pid,
+            start_time=process_start_time(pid),
+            boot_id=boot_id(),
+            pid_namespace=self._pid_namespace,
+            missing=tuple(self._missing),
         )
+        records.START.write(self._directory, records.START_FILE, start)
         self._poll.register(self._wakeup_fd, select.POLLIN)
 
     def _wait_for_go(self) -> bool:
@@ -184,7 +180,7 @@ class Shim:
             if own is None or not own.endswith(f"/{path}"):
                 raise ChildFailed("scope", 0, f"the shim is in {own}, not in its scope")
             self._scope = counters.ROOT + own
-            self._baseline = counters.baseline(self._scope, path)
+            self._baseline = records.Baseline(**counters.baseline(self._scope, path))
             try:
                 self._job = job_cgroup.make_beside(self._scope)
             except OSError as exc:
@@ -292,7 +288,7 @@ class Shim:
             case _:
                 assert_never(order)
 
-    def _largest_process(self) -> int | None:
+    def _largest_process_bytes(self) -> int | None:
         """Return the largest resident set in bytes: by getrusage(2), else the sampled minimum."""
         seen = None if self._sampler is None else self._sampler.peak_bytes
         return largest_child_bytes(self._setup.peak_bytes) or seen
@@ -328,32 +324,34 @@ class Shim:
         user = max(0.0, user - self._setup.user_seconds)
         system = max(0.0, system - self._setup.system_seconds)
         read, written = children_io_bytes()
-        record = {
-            "protocol": records.PROTOCOL,
-            "reason": self._ending.reason,
-            "kill_code": self._ending.kill_code,
-            "wait_status": self._tree.main_status,
-            "started_at": self._started_at,
-            "wall_seconds": wall,
-            "finished_at": self._started_at + wall,
-            "kill_complete": kill_complete,
-            "leftovers_killed": self._tree.killed_count,
-            "pids_at_end": self._tree.at_end,
-            "cpu_user_seconds": user,
-            "cpu_system_seconds": system,
-            "io_read": read,
-            "io_written": written,
-            "largest_process": self._largest_process(),
-            "streams": self._stdio.facts(),
-            "baseline": self._baseline,
-            "counters": None,
-        }
+        final = None
         if self._scope is not None:
             path = str(self._execution.cgroup)
-            record["counters"] = patiently(partial(counters.final, self._scope, path))
-        else:
-            record |= evidence_of(self._execution.supervision)
-        patiently(lambda: records.write_record(self._directory, record))
+            final = records.Counters(**patiently(partial(counters.final, self._scope, path)))
+        verdict, supervised = evidence_of(self._execution.supervision)
+        record = records.EndRecord(
+            protocol=records.PROTOCOL,
+            reason=str(self._ending.reason),
+            kill_code=self._ending.kill_code,
+            wait_status=self._tree.main_status,
+            started_at=self._started_at,
+            wall_seconds=wall,
+            finished_at=self._started_at + wall,
+            kill_complete=kill_complete,
+            leftovers_killed=self._tree.killed_count,
+            cpu_user_seconds=user,
+            cpu_system_seconds=system,
+            streams=self._stdio.facts(),
+            baseline=self._baseline,
+            counters=final,
+            pids_at_end=self._tree.at_end,
+            io_read_bytes=read,
+            io_written_bytes=written,
+            largest_process_bytes=self._largest_process_bytes(),
+            verdict=verdict,
+            supervised=supervised,
+        )
+        patiently(lambda: records.write_end(self._directory, record))
         self._control.send(link.Ended())
 
 

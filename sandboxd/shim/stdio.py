@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import select
 import time
-from typing import Any
 
 from sandboxd.isolation import terminal
 from sandboxd.protocol import records
@@ -122,6 +121,6 @@ class Stdio:
                     poller.unregister(fd)
                     left.remove(stream)
 
-    def facts(self) -> list[dict[str, Any]]:
-        """Return the fields of the record for each output."""
-        return [stream.facts() for stream in self._outputs]
+    def facts(self) -> tuple[records.StreamRecord, ...]:
+        """Return the record's part for each output."""
+        return tuple(stream.facts() for stream in self._outputs)

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
-from sandboxd.osutil.objects import read_json
 from sandboxd.osutil.seqpacket import ask
 from sandboxd.protocol import evidence
 from sandboxd.protocol.specification import Supervision
@@ -15,20 +13,30 @@ _ANSWER_SECONDS = 0.25
 _MAX_PACKET_BYTES = 4096
 
 
-def evidence_of(supervision: Supervision | None) -> dict[str, Any]:
-    """Return `verdict` and `supervised`, None for a missing file; {} without supervisor."""
+def evidence_of(
+    supervision: Supervision | None,
+) -> tuple[evidence.Verdict | None, evidence.MeasuredUsage | None]:
+    """Return what a supervisor wrote, None for a missing file; (None, None) without supervisor."""
     if supervision is None:
-        return {}
-    path, directory = supervision.socket_path, supervision.evidence_directory
-    verdict = None
+        return None, None
+    directory = supervision.evidence_directory
+    verdict, usage = _ask(supervision), None
+    with suppress(OSError, ValueError):
+        verdict = evidence.VERDICT.read(directory, evidence.VERDICT_FILE) or verdict
+    with suppress(OSError, ValueError):
+        usage = evidence.USAGE.read(directory, evidence.USAGE_FILE)
+    return verdict, usage
+
+
+def _ask(supervision: Supervision) -> evidence.Verdict | None:
+    """Have the supervisor write the usage; return the verdict, which a full disk may keep back."""
+    order = {"op": "ended", "sandbox": supervision.sandbox, "execution": supervision.execution}
     # Without an answer from an absent or busy supervisor the files tell as much as was written.
     with suppress(OSError, ValueError):
-        order = {"op": "ended", "sandbox": supervision.sandbox,
-                 "execution": supervision.execution}  # fmt: skip
-        answer = ask(path, order, timeout_seconds=_ANSWER_SECONDS, max_bytes=_MAX_PACKET_BYTES)
-        verdict = answer.get("verdict")
-    found: dict[str, Any] = {"verdict": verdict, "supervised": None}
-    for key, name in (("verdict", evidence.VERDICT_FILE), ("supervised", evidence.USAGE_FILE)):
-        with suppress(OSError, ValueError):
-            found[key] = read_json(directory, name) or found[key]
-    return found
+        answer = ask(
+            supervision.socket_path, order,
+            timeout_seconds=_ANSWER_SECONDS, max_bytes=_MAX_PACKET_BYTES,
+        )  # fmt: skip
+        found = answer.get("verdict")
+        return None if found is None else evidence.VERDICT.from_object(found)
+    return None

@@ -9,8 +9,14 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
-from sandboxd.osutil.objects import read_json, write_json
-from sandboxd.protocol.evidence import USAGE_FILE, VERDICT_FILE
+from sandboxd.protocol.evidence import (
+    USAGE,
+    USAGE_FILE,
+    VERDICT,
+    VERDICT_FILE,
+    MeasuredUsage,
+    Verdict,
+)
 from sandboxd.protocol.supervision import Entry
 from sandboxd.supervisor.files import Walker
 from sandboxd.supervisor.group import Group
@@ -31,7 +37,7 @@ class Execution(Group):
         super().__init__(reads_io=abilities.reads_io, measures_exactly=abilities.measures_exactly)
         self.entry = entry
         self.began = now
-        self.verdict: dict[str, Any] | None = None
+        self.verdict: Verdict | None = None
         self.stopped = False
         self.memory_bytes = 0
         self._segment_bytes = 0
@@ -45,7 +51,7 @@ class Execution(Group):
         self._pids_peak: int | None = None
         self._killed = 0
         self._written_at = self._shim_seen_at = now
-        self._last_report: dict[str, Any] = {}
+        self._last_report: MeasuredUsage | None = None
         self._take_up()
         self.shim = _find_shim(entry)
 
@@ -142,12 +148,12 @@ class Execution(Group):
         if self._shared is not None:
             self._segment_bytes = yield from self._shared.other_bytes()
 
-    def condemn(self, verdict: dict[str, Any]) -> None:
+    def condemn(self, verdict: Verdict) -> None:
         """Write the verdict before the kill."""
         self.verdict = verdict
         self._killed = len(self.members)
         try:
-            write_json(self.entry.evidence_directory, VERDICT_FILE, verdict)
+            VERDICT.write(self.entry.evidence_directory, VERDICT_FILE, verdict)
         except OSError as exc:
             # The shim gets the verdict as an answer to its order "ended", too.
             sys.stderr.write(f"cannot write the verdict on {self.entry.id}: {exc}\n")
@@ -166,31 +172,31 @@ class Execution(Group):
 
     # -- usage
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> MeasuredUsage:
         """Return the measured usage; None for values that were not measured."""
         seen = self._pids_peak is not None
-        return {
-            "memory_peak": self._memory_peak or None,
-            "pids_peak": self._pids_peak,
-            "cpu_seconds": self._used.cpu_seconds if seen else None,
-            "io_read": self._used.io_read if seen and self._reads_io else None,
-            "io_written": self._used.io_written if seen and self._reads_io else None,
-            "cpu_throttled_seconds": self._throttled_seconds if seen else None,
-            "oom_kills": self._killed if seen else None,
-        }
+        return MeasuredUsage(
+            memory_peak_bytes=self._memory_peak or None,
+            pids_peak=self._pids_peak,
+            cpu_seconds=self._used.cpu_seconds if seen else None,
+            io_read_bytes=self._used.io_read if seen and self._reads_io else None,
+            io_written_bytes=self._used.io_written if seen and self._reads_io else None,
+            cpu_throttled_seconds=self._throttled_seconds if seen else None,
+            oom_kills=self._killed if seen else None,
+        )
 
     def usage(self) -> dict[str, Any]:
         """Return the usage as of the last look; None for unknown values."""
         report = self.report()
         return {
             "memory_bytes": self.memory_bytes if self.members else 0,
-            "memory_peak_bytes": report["memory_peak"],
-            "cpu_seconds": report["cpu_seconds"],
-            "cpu_throttled_seconds": report["cpu_throttled_seconds"],
+            "memory_peak_bytes": report.memory_peak_bytes,
+            "cpu_seconds": report.cpu_seconds,
+            "cpu_throttled_seconds": report.cpu_throttled_seconds,
             "pids": self.threads,
-            "pids_peak": report["pids_peak"],
-            "io_read_bytes": report["io_read"],
-            "io_written_bytes": report["io_written"],
+            "pids_peak": report.pids_peak,
+            "io_read_bytes": report.io_read_bytes,
+            "io_written_bytes": report.io_written_bytes,
         }
 
     @property
@@ -208,20 +214,22 @@ class Execution(Group):
             self._last_report = report
             # The directory goes with the execution.
             with suppress(OSError):
-                write_json(self.entry.evidence_directory, USAGE_FILE, report)
+                USAGE.write(self.entry.evidence_directory, USAGE_FILE, report)
 
     def _take_up(self) -> None:
         """Continue from the files of a predecessor."""
         directory = self.entry.evidence_directory
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            self.verdict = read_json(directory, VERDICT_FILE)
-            before = read_json(directory, USAGE_FILE)
-            if before is not None and before["pids_peak"] is not None:
-                self._memory_peak, self._pids_peak = before["memory_peak"], before["pids_peak"]
-                self._throttled_seconds = before["cpu_throttled_seconds"]
-                self._killed = before["oom_kills"]
+        with suppress(OSError, ValueError):
+            self.verdict = VERDICT.read(directory, VERDICT_FILE)
+            before = USAGE.read(directory, USAGE_FILE)
+            if before is not None and before.pids_peak is not None:
+                self._memory_peak, self._pids_peak = before.memory_peak_bytes, before.pids_peak
+                self._throttled_seconds = before.cpu_throttled_seconds or 0.0
+                self._killed = before.oom_kills or 0
                 self._used = Gains(
-                    before["cpu_seconds"], before["io_read"] or 0, before["io_written"] or 0
+                    before.cpu_seconds or 0.0,
+                    before.io_read_bytes or 0,
+                    before.io_written_bytes or 0,
                 )
 
     def _own_gauge(self, entry: Entry | None = None) -> MemoryGauge | None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from sandboxd.protocol.evidence import Owner, Reason, Verdict
 from sandboxd.supervisor import group
 from sandboxd.supervisor.execution import Execution
 from sandboxd.supervisor.group import Group
@@ -40,10 +40,9 @@ def is_over(
     )
 
 
-def oom_verdict(owner: str, gauge: MemoryGauge) -> dict[str, Any]:
-    """Return the verdict. owner: "sandbox" or "execution"."""
-    return {"reason": "oom", "owner": owner, "limit_bytes": gauge.limit_bytes,
-            "used_bytes": gauge.used_bytes}  # fmt: skip
+def oom_verdict(owner: Owner, gauge: MemoryGauge) -> Verdict:
+    """Return the verdict that the owner's limit was passed."""
+    return Verdict(Reason.OOM, owner, limit_bytes=gauge.limit_bytes, used_bytes=gauge.used_bytes)
 
 
 def own_bytes(execution: Execution) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from sandboxd.protocol.evidence import Owner, Reason, Verdict
 from sandboxd.protocol.supervision import State, StateDirectory
 from sandboxd.supervisor import pace
 from sandboxd.supervisor.execution import Execution
@@ -129,12 +130,12 @@ class Sandbox:
         return {
             "memory_bytes": self._gauge.used_bytes,
             "memory_peak_bytes": self._memory_peak if whole else None,
-            "cpu_seconds": sum(report["cpu_seconds"] or 0.0 for report in running),
+            "cpu_seconds": sum(report.cpu_seconds or 0.0 for report in running),
             "cpu_throttled_seconds": self._throttled_seconds if whole else None,
             "pids": self._threads,
             "pids_peak": self._pids_peak if whole else None,
-            "io_read_bytes": sum(r["io_read"] or 0 for r in running) if reads_io else None,
-            "io_written_bytes": sum(r["io_written"] or 0 for r in running) if reads_io else None,
+            "io_read_bytes": sum(r.io_read_bytes or 0 for r in running) if reads_io else None,
+            "io_written_bytes": sum(r.io_written_bytes or 0 for r in running) if reads_io else None,
             "of_running_only": True,
         }
 
@@ -294,11 +295,11 @@ class Sandbox:
             passed = is_over(own, [execution], [execution], view)
             execution.note_memory(min(own.used_bytes, self._gauge.used_bytes))
             if passed:
-                execution.condemn(oom_verdict("execution", own))
+                execution.condemn(oom_verdict(Owner.EXECUTION, own))
                 execution.kill()
 
     def _condemn_all(self, living: Iterable[Execution]) -> None:
-        verdict = oom_verdict("sandbox", self._gauge)
+        verdict = oom_verdict(Owner.SANDBOX, self._gauge)
         for execution in living:
             execution.note_memory(min(self._gauge.used_bytes, own_bytes(execution)))
             execution.condemn(verdict)
@@ -310,9 +311,11 @@ class Sandbox:
         for execution in self._living():
             limit = execution.entry.caps.cpu_seconds
             if limit is not None and execution.cpu_seconds >= limit:
-                execution.condemn({"reason": "cpu_time", "owner": "execution",
-                                   "limit_seconds": limit,
-                                   "used_seconds": execution.cpu_seconds})  # fmt: skip
+                used = execution.cpu_seconds
+                verdict = Verdict(
+                    Reason.CPU_TIME, Owner.EXECUTION, limit_seconds=limit, used_seconds=used
+                )
+                execution.condemn(verdict)
                 execution.kill()
 
     def _change_rlimits(self) -> None:

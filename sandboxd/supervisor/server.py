@@ -21,6 +21,7 @@ from typing import Any
 
 from sandboxd.osutil.privileges import of_this_process
 from sandboxd.osutil.readiness import notify_ready
+from sandboxd.protocol.codec import to_object
 from sandboxd.protocol.evidence import socket_path
 from sandboxd.protocol.supervision import PROTOCOL, StateDirectory
 from sandboxd.supervisor.doorbell import Doorbell
@@ -230,7 +231,8 @@ class Server:
             case "ended" if sandbox is not None and order["execution"] in sandbox.executions:
                 execution = sandbox.executions[order["execution"]]
                 execution.write_report(time.monotonic(), at_once=True)
-                return {"ok": True, "verdict": execution.verdict}
+                verdict = execution.verdict
+                return {"ok": True, "verdict": verdict and to_object(verdict)}
             case "stop":
                 self._stopping = True
             case _:

@@ -20,7 +20,7 @@ COUNTERS: dict[str, int | None] = {
     **QUIET,
     "oom": 0,
     "oom_kill": 0,
-    "memory_peak": 1 << 20,
+    "memory_peak_bytes": 1 << 20,
     "pids_max": 0,
     "pids_peak": 4,
     "pids_limit": 65,
@@ -28,8 +28,8 @@ COUNTERS: dict[str, int | None] = {
     "cpu_user_usec": 1_000_000,
     "cpu_system_usec": 500_000,
     "cpu_throttled_usec": 0,
-    "io_read": 4096,
-    "io_written": 0,
+    "io_read_bytes": 4096,
+    "io_written_bytes": 0,
 }
 
 
@@ -160,7 +160,7 @@ def test_unknown_is_none_and_never_zero() -> None:
     assert used.cpu_seconds == 0.75
     assert used.memory_peak_bytes is None
     assert used.pids_denied is None
-    old_kernel = usage(facts({"memory_peak": None, "pids_peak": None}))
+    old_kernel = usage(facts({"memory_peak_bytes": None, "pids_peak": None}))
     assert old_kernel.memory_peak_bytes is None
     assert old_kernel.pids_peak is None
 

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from sandboxd.core.model import ErrorCode, ExecutionStatus, LimitOwner, Outcome
-from sandboxd.core.outcome import Facts, decide, usage
+from sandboxd.core.model import ErrorCode, ExecutionStatus, LimitOwner, Outcome, Usage
+from sandboxd.core.outcome import Facts, SupervisorVerdict, decide, usage
 
 KILLED = 9
 FACTS = Facts(
@@ -25,19 +23,21 @@ FACTS = Facts(
     cpu_system_seconds=0.5,
     streams=(),
 )
-SEEN = {"memory_peak": 5000, "pids_peak": 3, "cpu_seconds": 2.5, "io_read": 10, "io_written": 90,
-        "cpu_throttled_seconds": 0.25, "oom_kills": 3}  # fmt: skip
+SEEN = Usage(
+    memory_peak_bytes=5000, pids_peak=3, cpu_seconds=2.5, io_read_bytes=10, io_written_bytes=90,
+    cpu_throttled_seconds=0.25, oom_kills=3,
+)  # fmt: skip
 
 
 def verdict(facts: Facts) -> Outcome:
     return decide(facts, own_limits=(), cpu_limit_seconds=None)
 
 
-@pytest.mark.parametrize("owner", ["sandbox", "execution"])
-def test_a_written_verdict_and_a_kill_are_an_oom(owner: str) -> None:
-    found = verdict(replace(FACTS, verdict={"reason": "oom", "owner": owner}))
+@pytest.mark.parametrize("owner", [LimitOwner.SANDBOX, LimitOwner.EXECUTION])
+def test_a_written_verdict_and_a_kill_are_an_oom(owner: LimitOwner) -> None:
+    found = verdict(replace(FACTS, verdict=SupervisorVerdict("oom", owner)))
     assert found.status is ExecutionStatus.OOM_KILLED
-    assert (found.error_code, found.limit_owner) == (ErrorCode.MEMORY, LimitOwner(owner))
+    assert (found.error_code, found.limit_owner) == (ErrorCode.MEMORY, owner)
 
 
 def test_a_kill_alone_is_none() -> None:
@@ -46,12 +46,14 @@ def test_a_kill_alone_is_none() -> None:
 
 @pytest.mark.parametrize("wait_status", [0, 1 << 8, 15, 11])
 def test_one_that_ended_by_itself_just_then_was_not_killed(wait_status: int) -> None:
-    written = replace(FACTS, wait_status=wait_status, verdict={"reason": "oom", "owner": "sandbox"})
+    written = replace(
+        FACTS, wait_status=wait_status, verdict=SupervisorVerdict("oom", LimitOwner.SANDBOX)
+    )
     assert verdict(written) == verdict(replace(written, verdict=None))
 
 
 def test_processor_time_is_told_apart() -> None:
-    found = verdict(replace(FACTS, verdict={"reason": "cpu_time", "owner": "execution"}))
+    found = verdict(replace(FACTS, verdict=SupervisorVerdict("cpu_time", LimitOwner.EXECUTION)))
     assert found.status is ExecutionStatus.CPU_TIME_EXCEEDED
     assert found.error_code is ErrorCode.CPU_TIME
 
@@ -67,8 +69,8 @@ def test_usage_is_the_larger_of_what_two_saw() -> None:
     assert used.pids_denied is None
 
 
-@pytest.mark.parametrize("seen", [None, dict.fromkeys(SEEN)])
-def test_what_nobody_saw_is_none_and_never_zero(seen: Mapping[str, Any] | None) -> None:
+@pytest.mark.parametrize("seen", [None, Usage()])
+def test_what_nobody_saw_is_none_and_never_zero(seen: Usage | None) -> None:
     used = usage(replace(FACTS, supervised=seen))
     assert (used.cpu_seconds, used.wall_seconds) == (1.5, 2.0)
     assert used.memory_peak_bytes is used.pids_peak is used.oom_kills is None

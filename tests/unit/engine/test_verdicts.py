@@ -19,8 +19,9 @@ from sandboxd.core.model import (
     LimitOwner,
     Outcome,
     OutputSummary,
+    Usage,
 )
-from sandboxd.core.outcome import Facts
+from sandboxd.core.outcome import Facts, SupervisorVerdict
 from sandboxd.engine.engine import Engine
 from sandboxd.engine.requests import ExecutionRequest, SandboxRequest
 from tests.unit.engine.test_adoption import next_daemon
@@ -35,19 +36,16 @@ OWN_LIMITS: list[dict[str, Any]] = [
     {"cpu_seconds": 1.0, "timeout_seconds": 2.0},
 ]
 COUNTERS = ("oom", "oom_kill", "pids_max", "pids_peak", "pids_limit", "sandbox_oom",
-            "aggregate_oom", "sandbox_pids_max", "memory_peak", "cpu_usec")  # fmt: skip
+            "aggregate_oom", "sandbox_pids_max", "memory_peak_bytes", "cpu_usec")  # fmt: skip
 KILL_CODES = (ErrorCode.KILLED_BY_CALLER, ErrorCode.DISK, ErrorCode.EXPIRED)
 
 _few = st.none() | st.integers(0, 3)
 _counters = st.none() | st.fixed_dictionaries(dict.fromkeys(COUNTERS, _few))
-_verdicts = st.none() | st.fixed_dictionaries(
-    {
-        "reason": st.sampled_from(("oom", "cpu_time")),
-        "owner": st.sampled_from([owner.value for owner in LimitOwner]),
-    }
+_verdicts = st.none() | st.builds(
+    SupervisorVerdict, st.sampled_from(("oom", "cpu_time")), st.sampled_from(LimitOwner)
 )
-_reports = st.none() | st.fixed_dictionaries(
-    dict.fromkeys(("memory_peak", "pids_peak", "oom_kills", "io_read"), _few)
+_reports = st.none() | st.builds(
+    Usage, memory_peak_bytes=_few, pids_peak=_few, oom_kills=_few, io_read_bytes=_few
 )
 FACTS = st.builds(
     Facts,

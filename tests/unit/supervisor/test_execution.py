@@ -63,3 +63,19 @@ def test_an_orphan_that_is_met_with_the_command_is_none_that_makes_its_place(
         assert one.resident_bytes > 0
         assert other.resident_bytes > 0
         execution.close()
+
+
+def test_what_a_supervisor_of_the_release_before_wrote_is_taken_up(tmp_path: Path) -> None:
+    (tmp_path / "supervised.json").write_text(
+        '{"memory_peak": 5, "pids_peak": 2, "cpu_seconds": 1.5, "io_read": 7, "io_written": 8,'
+        ' "cpu_throttled_seconds": 0.5, "oom_kills": 3}'
+    )
+    (tmp_path / "verdict.json").write_text(
+        '{"reason": "oom", "owner": "execution", "limit_bytes": 1, "used_bytes": 2}'
+    )
+    execution = execution_of(tmp_path)
+    report = execution.report()
+    assert (report.memory_peak_bytes, report.pids_peak, report.oom_kills) == (5, 2, 3)
+    assert (report.cpu_seconds, report.cpu_throttled_seconds) == (1.5, 0.5)
+    assert execution.is_condemned
+    execution.close()
