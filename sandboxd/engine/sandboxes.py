@@ -182,8 +182,8 @@ class Sandboxes:
         binds = await self._context.roots.build(
             sandbox,
             home=spaces.home(sandbox.id),
-            tmp=spaces.tmp(sandbox.id),
-            files=spaces.identity_files(sandbox),
+            tmp_directory=spaces.tmp(sandbox.id),
+            identity_files=spaces.identity_files(sandbox),
         )
         if binds != sandbox.binds:
             sandbox.binds = binds

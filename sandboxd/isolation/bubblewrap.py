@@ -32,7 +32,7 @@ class Root:
     readable: Sequence[tuple[str, str]]
     links: Sequence[tuple[str, str]]
     home: tuple[str, str]
-    tmp: str
+    tmp_directory: str
     shm_bytes: int
     shared: Sequence[str] = ()
     masks: Mapping[str, Mask] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def arguments(program: str, root: Root, *, info_fd: int) -> list[str]:
     argv += ["--perms", "1777", "--size", str(root.shm_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
     argv += ["--remount-ro", "/dev"]
     for path in ("/tmp", "/var/tmp"):  # noqa: S108 - the mount points, not files in them
-        argv += ["--bind", root.tmp, path]
+        argv += ["--bind", root.tmp_directory, path]
     for source, path in (root.home, *root.writable):
         argv += ["--bind", source, path]
     return [*argv, "--remount-ro", "/", "--", *_HOLDER]

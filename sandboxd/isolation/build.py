@@ -16,8 +16,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sandboxd.isolation import bubblewrap, ipc, layers, mounts, network, ownership, pins
 from sandboxd.isolation.bubblewrap import Root
@@ -27,6 +28,7 @@ from sandboxd.osutil.descriptors import closing_fd
 from sandboxd.osutil.namespaces import namespace_path
 from sandboxd.osutil.pidfd import has_ended, kill, open_pidfd
 from sandboxd.osutil.signals import reset_signals
+from sandboxd.protocol.building import BindSpec, BindVerdict, Build, HostParts
 from sandboxd.protocol.specification import HostRoot, OwnRoot
 
 _BUILD_SECONDS = 20.0
@@ -41,27 +43,27 @@ class NoBubblewrap(BuildFailed):
     """Raised where bubblewrap is not installed."""
 
 
-def build(spec: dict[str, Any]) -> list[list[str]] | None:
-    """Make and pin all that `spec` asks for, or nothing, and return each bind's ownership verdict.
+def build(order: Build) -> tuple[BindVerdict, ...] | None:
+    """Make and pin all that the order asks for, or nothing, and return each bind's verdict.
 
-    Verdicts are as of ownership.Tree.verdict. Returns None and makes nothing where all pins exist,
-    unless `anew`. Raises OSError, BuildFailed, BadImage, BadSource.
+    Returns None and makes nothing where all pins exist, unless `anew`. Raises OSError, BuildFailed,
+    BadImage, BadSource.
     """
-    directory, wanted = spec["pins_directory"], spec["pins"]
+    directory, wanted = order.pins_directory, order.pins
     pins.prepare(os.path.dirname(directory))
-    if pins.are_complete(directory, wanted) and not spec["anew"]:
+    if pins.are_complete(directory, wanted) and not order.anew:
         return None
     pins.remove(directory)
     os.mkdir(directory, 0o700)
-    verdicts = []
+    verdicts: tuple[BindVerdict, ...] = ()
     try:
         # Looked up before the network is out of reach: accounts may be kept elsewhere.
-        plans = ownership.plan(spec["binds"], spec["owner_uid"])
+        plans = ownership.plan(order.root.binds, order.owner_uid)
         if pins.NET in wanted:
-            network.enter_new(loopback=spec["network"] == "loopback")
+            network.enter_new(loopback=order.loopback)
             pins.pin(namespace_path("net"), directory, pins.NET)
         if pins.MNT in wanted:
-            verdicts = _pin_root(spec, plans)
+            verdicts = _pin_root(order, plans)
             # Ours from here to our end.
             mounts.join(directory, [pins.IPC])
             ipc.bound()
@@ -71,64 +73,58 @@ def build(spec: dict[str, Any]) -> list[list[str]] | None:
     return verdicts
 
 
-def _pin_root(spec: dict[str, Any], plans: Sequence[ownership.Plan]) -> list[list[str]]:
-    """Make a root, pin the root's namespaces and return each bind's ownership verdict.
+def _pin_root(order: Build, plans: Sequence[ownership.Plan]) -> tuple[BindVerdict, ...]:
+    """Make a root, pin the root's namespaces and return each bind's verdict.
 
     A mount namespace can only be pinned from an older one, so that there are no loops, and from
     Linux 6.18 on each processor numbers new namespaces by itself: the root's namespace may count as
     older than this process's. In that case the next processor makes the root.
     """
-    kinds = [kind for kind in spec["pins"] if kind != pins.NET]
+    kinds = [kind for kind in order.pins if kind != pins.NET]
     for processor in (None, *os.sched_getaffinity(0)):
         try:
             with (
-                ownership.trees(plans, spec["uid"]) as trees,
-                _held_root(spec, trees, processor) as pid,
+                ownership.trees(plans, order.uid) as trees,
+                _held_root(order, trees, processor) as pid,
             ):
                 # The mount namespace first: no other pin fails with EINVAL.
                 for kind in sorted(kinds, key=lambda kind: kind != pins.MNT):
-                    pins.pin(namespace_path(kind, pid), spec["pins_directory"], kind)
-            return [tree.verdict for tree in trees]
+                    pins.pin(namespace_path(kind, pid), order.pins_directory, kind)
+            return tuple(tree.verdict for tree in trees)
         except OSError as exc:
             if exc.errno != errno.EINVAL:
                 raise
-            os.unlink(os.path.join(spec["pins_directory"], pins.MNT))
+            os.unlink(os.path.join(order.pins_directory, pins.MNT))
     raise BuildFailed("cannot pin a mount namespace: none counts as newer than sandboxd's own")
 
 
-def try_out(spec: dict[str, Any]) -> None:
-    """Make what `spec` asks for, enter it as an execution would, and remove it again.
+def try_out(order: Build) -> None:
+    """Make what the order asks for, enter it as an execution would, and remove it again.
 
     The next child of this process is the first process of a pid namespace afterwards.
     """
-    directory = spec["pins_directory"]
-    build(spec)
+    directory = order.pins_directory
+    build(order)
     try:
-        if pins.MNT in spec["pins"]:
+        if pins.MNT in order.pins:
             linux.unshare(linux.CLONE_NEWPID)
-        _in_child(lambda: _enter(spec), "join the namespaces")
+        _in_child(lambda: _enter(order), "join the namespaces")
     finally:
         pins.remove(directory)
 
 
-def try_host_root(spec: dict[str, Any]) -> None:
+def try_host_root(root: HostRoot) -> None:
     """Make an execution's mounts at level basic, in a child. Raises OSError, BuildFailed."""
     linux.unshare(linux.CLONE_NEWPID)
-    root = HostRoot(
-        pins_root=spec["pins_root"], disks_root=spec["disks_root"],
-        tmp_directory=spec["tmp_directory"], record_directory=spec["record_directory"],
-        identity_files={}, shm_bytes=spec["shm_bytes"], terminals=1,
-    )  # fmt: skip
     work = partial(mounts.in_host_root, root, pid_namespace=True)
     _in_child(work, "give an execution mounts of its own")
 
 
-def try_layers(spec: dict[str, Any]) -> None:
+def try_layers(pins_root: str, host: HostParts) -> None:
     """Cover the host's directories as for a root. Raises OSError, BuildFailed."""
-    scratch = os.path.dirname(spec["pins_directory"])
-    pins.prepare(scratch)
-    shared, masks = shared_directories(spec), masks_of(spec)
-    _in_child(lambda: _cover(shared, masks, scratch), "give a sandbox inodes of its own")
+    pins.prepare(pins_root)
+    shared, masks = shared_directories(host), masks_of(host)
+    _in_child(lambda: _cover(shared, masks, pins_root), "give a sandbox inodes of its own")
 
 
 def _cover(shared: Sequence[str], masks: Mapping[str, layers.Mask], scratch: str) -> None:
@@ -137,9 +133,9 @@ def _cover(shared: Sequence[str], masks: Mapping[str, layers.Mask], scratch: str
     layers.cover(shared, scratch, masks)
 
 
-def _enter(spec: dict[str, Any]) -> None:
-    mounts.join(spec["pins_directory"], spec["pins"])
-    if pins.MNT in spec["pins"]:
+def _enter(order: Build) -> None:
+    mounts.join(order.pins_directory, order.pins)
+    if pins.MNT in order.pins:
         root = OwnRoot(masked=True, terminals=1)
         mounts.in_own_root(root, pid_namespace=True, refresh=layers.refresh)
 
@@ -164,7 +160,7 @@ def _in_child(work: Callable[[], None], what: str) -> None:
 
 @contextmanager
 def _held_root(
-    spec: dict[str, Any], trees: Sequence[ownership.Tree], processor: int | None
+    order: Build, trees: Sequence[ownership.Tree], processor: int | None
 ) -> Iterator[int]:
     """Yield the pid of a process in the complete root, which ends with the context.
 
@@ -174,8 +170,9 @@ def _held_root(
     program = next((path for path in bubblewrap.PROGRAMS if os.path.exists(path)), None)
     if program is None:
         raise NoBubblewrap("bubblewrap (bwrap) is not installed")
-    scratch = os.path.dirname(spec["pins_directory"])
-    root = describe({**spec, "binds": ownership.placed(spec["binds"], scratch)})
+    scratch = os.path.dirname(order.pins_directory)
+    binds = ownership.placed(order.root.binds, scratch)
+    root = describe(replace(order.root, binds=binds))
     hold_read, hold_write = os.pipe2(os.O_CLOEXEC)
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
@@ -184,7 +181,7 @@ def _held_root(
     pid = os.fork()
     if pid == 0:
         stdio = (hold_read, ready_write, error_write)
-        _become_bubblewrap(argv, root, spec["binds"], trees, scratch,
+        _become_bubblewrap(argv, root, order.root.binds, trees, scratch,
                            stdio=stdio, info_fd=info_write, processor=processor)  # fmt: skip
     for fd in (hold_read, ready_write, error_write, info_write):
         os.close(fd)
@@ -205,7 +202,7 @@ def _held_root(
 def _become_bubblewrap(
     argv: list[str],
     root: Root,
-    binds: Sequence[Mapping[str, Any]],
+    binds: Sequence[BindSpec],
     trees: Sequence[ownership.Tree],
     scratch: str,
     *,

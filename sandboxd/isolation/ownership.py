@@ -12,15 +12,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from sandboxd.isolation.sources import BadSource, open_source
 from sandboxd.osutil import linux
 from sandboxd.osutil.files import write_text
 from sandboxd.osutil.namespaces import open_namespace
+from sandboxd.protocol.building import BindSpec, BindVerdict
 
 # An answer has room for sixteen (spawner/builder.py).
 _MAX_DETAIL = 160
@@ -68,9 +68,9 @@ class Tree:
     detail: str
 
     @property
-    def verdict(self) -> list[str]:
-        """What the daemon is told: the name of a model.Ownership, and the detail."""
-        return ["host" if self.fd is None else "mapped", self.detail[:_MAX_DETAIL]]
+    def verdict(self) -> BindVerdict:
+        """What the daemon is told."""
+        return BindVerdict(self.fd is not None, self.detail[:_MAX_DETAIL])
 
 
 def refusal(
@@ -94,9 +94,9 @@ def refusal(
     return None
 
 
-def plan(binds: Sequence[Mapping[str, Any]], sandbox_owner: int) -> list[Plan]:
-    """Decide on the owner of each bind of a specification (launch/roots.py). Raises BadSource."""
-    return [_plan(bind["source"], bind["writable"], sandbox_owner) for bind in binds]
+def plan(binds: Sequence[BindSpec], sandbox_owner: int) -> list[Plan]:
+    """Decide on the owner of each bind. Raises BadSource."""
+    return [_plan(bind.source, bind.writable, sandbox_owner) for bind in binds]
 
 
 def _plan(source: str, writable: bool, sandbox_owner: int) -> Plan:
@@ -228,7 +228,7 @@ def _hold_namespace(held_read: int, held_write: int, made_write: int) -> None:
         os._exit(0)
 
 
-def put(binds: Sequence[Mapping[str, Any]], found: Sequence[Tree], scratch: str) -> None:
+def put(binds: Sequence[BindSpec], found: Sequence[Tree], scratch: str) -> None:
     """Mount the binds in this mount namespace, where `placed` says. Raises OSError, BadSource."""
     if not binds:
         return
@@ -240,7 +240,7 @@ def put(binds: Sequence[Mapping[str, Any]], found: Sequence[Tree], scratch: str)
             linux.mount_tree(tree.fd, target)
             continue
         # Opened in this mount namespace: mounts of others cannot be bound.
-        with _opened(bind["source"]) as fd:
+        with _opened(bind.source) as fd:
             _make_mount_point(target, fd)
             linux.mount(f"/proc/self/fd/{fd}", target, None, linux.MS_BIND | linux.MS_REC)
 
@@ -253,22 +253,22 @@ def _make_mount_point(target: str, fd: int) -> None:
         os.mknod(target, stat.S_IFREG)
 
 
-def placed(binds: Sequence[Mapping[str, Any]], scratch: str) -> list[Mapping[str, Any]]:
+def placed(binds: Sequence[BindSpec], scratch: str) -> tuple[BindSpec, ...]:
     """Return the binds, with the sources replaced by where `put` mounts them."""
-    return [{**bind, "source": _place(scratch, number)} for number, bind in enumerate(binds)]
+    return tuple(replace(bind, source=_place(scratch, number)) for number, bind in enumerate(binds))
 
 
 def _place(scratch: str, number: int) -> str:
     return os.path.join(scratch, str(number))
 
 
-def try_out(binds: Sequence[Mapping[str, Any]], sandbox_uid: int) -> list[str]:
+def try_out(binds: Sequence[BindSpec], sandbox_uid: int) -> list[str]:
     """Return for each path that an admin allows why the owner's files stay out of reach, or "".
 
     "" also where the path works unmapped: its owner is never mapped, and the mode suffices.
     """
     # Root's own sandboxes map writable binds of any owner.
-    plans = [_told(bind["source"]) for bind in binds]
+    plans = [_told(bind.source) for bind in binds]
     with trees(plans, sandbox_uid) as found:
         return [
             "" if tree.fd is not None or _is_fine(one, bind) else tree.detail[:_MAX_DETAIL]
@@ -283,12 +283,12 @@ def _told(source: str) -> Plan:
         return Plan(source, None, str(exc), is_refused=True)
 
 
-def _is_fine(one: Plan, bind: Mapping[str, Any]) -> bool:
+def _is_fine(one: Plan, bind: BindSpec) -> bool:
     """Whether a path whose owner is never mapped can be used as listed nevertheless."""
     if one.owner is not None or one.is_refused:
         return False
     try:
-        mode = os.stat(bind["source"]).st_mode
+        mode = os.stat(bind.source).st_mode
     except OSError:
         return False
-    return not bind["writable"] or bool(mode & stat.S_IWOTH)
+    return not bind.writable or bool(mode & stat.S_IWOTH)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any
 
 from sandboxd.isolation import etc
 from sandboxd.isolation.bubblewrap import Root
 from sandboxd.isolation.layers import Mask
+from sandboxd.protocol.building import HostParts, RootSpec
 
 # What programs of /usr have there, by links or by name: no state of services.
 _VAR_LIB = (
@@ -32,61 +32,62 @@ class BadImage(Exception):
     """Raised when an image cannot be used; the text says why."""
 
 
-def describe(spec: dict[str, Any]) -> Root:
-    """Return the root that a specification (launch/roots.py) asks for. Raises BadImage."""
-    files = dict(spec["files"])
-    if spec["image"] is None:
-        shared, masks = shared_directories(spec), masks_of(spec)
-        readable, links = _of_host(spec)
+def describe(wanted: RootSpec) -> Root:
+    """Return the root that a specification asks for. Raises BadImage."""
+    files, image = dict(wanted.host.identity_files), wanted.image
+    if image is None:
+        shared, masks = shared_directories(wanted.host), masks_of(wanted.host)
+        readable, links = _of_host(wanted.host, layers=wanted.layers)
     else:
-        shared, masks = [spec["image"]], {}
-        readable, links = _of_image(spec["image"])
+        shared, masks = [image], {}
+        readable, links = _of_image(image)
         # An image's /etc is read-only: bwrap cannot make a mount point there.
-        files = {p: f for p, f in files.items() if os.path.isfile(spec["image"] + p)}
-    binds = spec["binds"]
+        files = {p: f for p, f in files.items() if os.path.isfile(image + p)}
     return Root(
         readable=[
             *readable,
             *((source, path) for path, source in files.items()),
-            *((bind["source"], bind["target"]) for bind in binds if not bind["writable"]),
+            *((bind.source, bind.target) for bind in wanted.binds if not bind.writable),
         ],
         links=links,
-        home=(spec["home"], spec["home_inside"]),
-        tmp=spec["tmp"],
-        shm_bytes=spec["shm_bytes"],
-        shared=shared if spec["layers"] else (),
+        home=(wanted.home, wanted.home_inside),
+        tmp_directory=wanted.tmp_directory,
+        shm_bytes=wanted.shm_bytes,
+        shared=shared if wanted.layers else (),
         masks=masks,
-        writable=[(bind["source"], bind["target"]) for bind in binds if bind["writable"]],
+        writable=[(bind.source, bind.target) for bind in wanted.binds if bind.writable],
     )
 
 
-def masks_of(spec: dict[str, Any]) -> dict[str, Mask]:
+def masks_of(host: HostParts) -> dict[str, Mask]:
     """Return by directory of the host the names left out."""
-    own = [os.path.basename(path) for path in spec["files"]]
-    return {etc.TOP: etc.mask(spec["etc_hidden"], spec["system_paths"], own)}
+    own = [os.path.basename(path) for path in host.identity_files]
+    return {etc.TOP: etc.mask(host.etc_hidden, host.system_paths, own)}
 
 
-def shared_directories(spec: dict[str, Any]) -> list[str]:
+def shared_directories(host: HostParts) -> list[str]:
     """Return the host's directories that roots share; none lies in another."""
     found = ["/usr", etc.TOP]
     paths = [f"/{name}" for name in _USR_LINKS if not os.path.islink(f"/{name}")]
-    for path in sorted([*paths, *_further(spec)]):
+    for path in sorted([*paths, *_further(host)]):
         real = os.path.realpath(path)
         if os.path.isdir(real) and not any(f"{real}/".startswith(f"{top}/") for top in found):
             found.append(real)
     return found
 
 
-def _further(spec: dict[str, Any]) -> list[str]:
+def _further(host: HostParts) -> list[str]:
     """Return the paths of the host beside /usr and /etc."""
     paths = [f"/var/lib/{name}" for name in _VAR_LIB]
-    if spec["isolation"] != "strict":
+    if not host.is_strict:
         paths += _SYS
-    paths += [path for path in spec["system_paths"] if not f"{path}/".startswith(f"{etc.TOP}/")]
+    paths += [path for path in host.system_paths if not f"{path}/".startswith(f"{etc.TOP}/")]
     return [path for path in paths if os.path.exists(path)]
 
 
-def _of_host(spec: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _of_host(
+    host: HostParts, *, layers: bool
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     readable, links = [("/usr", "/usr")], []
     for name in _USR_LINKS:
         path = f"/{name}"
@@ -94,10 +95,10 @@ def _of_host(spec: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[st
             links.append((os.readlink(path), path))
         elif os.path.isdir(path):
             readable.append((path, path))
-    readable += [(path, path) for path in _further(spec)]
-    if spec["layers"]:
+    readable += [(path, path) for path in _further(host)]
+    if layers:
         return [*readable, (etc.TOP, etc.TOP)], links
-    of_etc, links_of_etc = etc.entries(masks_of(spec)[etc.TOP])
+    of_etc, links_of_etc = etc.entries(masks_of(host)[etc.TOP])
     return [*readable, *of_etc], [*links, *links_of_etc]
 
 

@@ -7,20 +7,21 @@ import asyncio
 import errno
 import os
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import TypeVar
 
 from sandboxd.core.turns import Turn, Turns
 from sandboxd.errors import InternalError, OperationTimedOut, host_lacks
 from sandboxd.launch.connection import SpawnerUnreachable
 from sandboxd.launch.spawner import SpawnerClient
 from sandboxd.osutil.descriptors import memory_file
-from sandboxd.osutil.objects import decode, encode
 from sandboxd.osutil.pidfd import kill
-from sandboxd.protocol import records
-from sandboxd.protocol.spawning import Build, Done, Refused
+from sandboxd.protocol import building, records, spawning
+from sandboxd.protocol.building import Answer, Failed, Order, Removed, RemoveTree
+from sandboxd.protocol.codec import Malformed
 
 _ANSWER_SECONDS = 45.0
 _ATTEMPTS = 3
+_Wanted = TypeVar("_Wanted")
 # Builders at work at a time: each is a process or three.
 _BUILDERS = 8
 _REMOVERS = 4
@@ -36,40 +37,42 @@ class Builders:
         self._slots = asyncio.Semaphore(_BUILDERS)
         self._removers = Turns(_REMOVERS)
 
-    async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to an order: {"ok"}, or "kind" and "text" of a failure.
+    async def ask(self, order: Order, wanted: type[_Wanted]) -> _Wanted | Failed:
+        """Return the answer to an order.
 
         Raises InternalError, OperationTimedOut and SpawnerUnreachable.
         """
         async with self._slots:
             for _ in range(_ATTEMPTS - 1):
                 with suppress(SpawnerUnreachable):
-                    return await self._ask_once(order, _ANSWER_SECONDS)
-            return await self._ask_once(order, _ANSWER_SECONDS)
+                    return _checked(await self._ask_once(order, _ANSWER_SECONDS), wanted)
+            return _checked(await self._ask_once(order, _ANSWER_SECONDS), wanted)
 
     async def remove_tree(self, path: str, turn: Turn) -> None:
         """Remove a tree, however many turns the removal takes; cancellation stops the removal.
 
         Raises as `ask`, and InternalError where a part of the tree stays.
         """
-        order = {"op": "remove_tree", "path": path, "most": _ENTRIES_OF_A_TURN}
+        order = RemoveTree(path, most=_ENTRIES_OF_A_TURN)
         has_ended = False
         while not has_ended:
             async with self._removers.one(turn):
-                answer = await self._ask_once(order, None)
-            if not answer["ok"]:
-                raise InternalError(f"cannot remove {path}: {answer['text']}")
-            has_ended = answer["has_ended"]
+                answer = _checked(await self._ask_once(order, None), Removed)
+            if isinstance(answer, Failed):
+                raise InternalError(f"cannot remove {path}: {answer.text}")
+            has_ended = answer.has_ended
 
-    async def _ask_once(self, order: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+    async def _ask_once(self, order: Order, seconds: float | None) -> Answer:
         """Raises SpawnerUnreachable when no builder has done the order or will do it."""
         with ExitStack() as close:
-            order_fd = memory_file("order", encode(order))
+            order_fd = memory_file("order", building.ORDERS.encode(order))
             close.callback(os.close, order_fd)
             read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             close.callback(os.close, read_fd)
             try:
-                answer, fds = await self._spawner.ask(Build(), [order_fd, write_fd], Done)
+                answer, fds = await self._spawner.ask(
+                    spawning.ForkBuilder(), [order_fd, write_fd], spawning.Done
+                )
             except SpawnerUnreachable:
                 os.close(write_fd)
                 # The spawner may have forked a builder before going away; that builder would undo
@@ -82,7 +85,7 @@ class Builders:
                 os.close(write_fd)
                 raise
             os.close(write_fd)
-            if isinstance(answer, Refused):
+            if isinstance(answer, spawning.Refused):
                 raise InternalError(f"cannot start a builder: {answer.text}")
             if not fds:
                 # The kernel drops what we have no descriptors for (unix(7), MSG_CTRUNC).
@@ -94,11 +97,17 @@ class Builders:
             return done
 
 
-async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> dict[str, Any] | None:
+def _checked(answer: Answer, wanted: type[_Wanted]) -> _Wanted | Failed:
+    if not isinstance(answer, wanted | Failed):
+        raise InternalError(f"cannot use a builder's answer: {answer}")
+    return answer
+
+
+async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> Answer | None:
     """Return the builder's answer; None where the builder ended without an answer.
 
     seconds: how long to wait before the builder is killed; None = for ever. Raises
-    OperationTimedOut.
+    OperationTimedOut, and InternalError for an answer that is none.
     """
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
@@ -113,4 +122,7 @@ async def _answer(read_fd: int, pidfd: int | None, seconds: float | None) -> dic
     finally:
         loop.remove_reader(read_fd)
     data = os.read(read_fd, records.MAX_BUILDER_ANSWER_BYTES)
-    return decode(data) if data else None
+    try:
+        return building.ANSWERS.decode(data) if data else None
+    except Malformed as exc:
+        raise InternalError(f"cannot use a builder's answer: {exc}") from exc

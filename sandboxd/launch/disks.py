@@ -5,12 +5,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import Any
 
 from sandboxd.errors import InternalError, LimitBelowUsage, LimitUnsupported
 from sandboxd.isolation import disks
 from sandboxd.launch.builders import Builders
 from sandboxd.osutil.privileges import Privileges
+from sandboxd.protocol.building import (
+    Done,
+    Failed,
+    Failure,
+    HoldDisk,
+    Order,
+    RemoveAllDisks,
+    RemoveDisk,
+    RemoveOtherDisks,
+)
 
 
 class Disks:
@@ -30,38 +39,36 @@ class Disks:
         Raises LimitBelowUsage where more is in use, LimitUnsupported where this host cannot enlarge
         disks, and InternalError.
         """
-        answer = await self._builders.ask(
-            {"op": "hold_disk", "root": self._root, "name": name, "image": image,
-             "size_bytes": size_bytes, "gid": gid}
-        )  # fmt: skip
-        if answer["ok"]:
+        order = HoldDisk(self._root, name, image, size_bytes, gid)
+        answer = await self._builders.ask(order, Done)
+        if isinstance(answer, Done):
             return
-        if answer["kind"] == "full":
+        if answer.kind is Failure.FULL:
             raise LimitBelowUsage(
-                f"cannot lower disk_bytes to {size_bytes}: {answer['text']}",
+                f"cannot lower disk_bytes to {size_bytes}: {answer.text}",
                 hint="delete something inside first",
                 details={"limit": "disk_bytes", "asked": size_bytes},
             )
-        if answer["kind"] == "permission":
+        if answer.kind is Failure.PERMISSION:
             raise LimitUnsupported(
-                f"cannot make room for {size_bytes} bytes: {answer['text']}",
+                f"cannot make room for {size_bytes} bytes: {answer.text}",
                 hint="an image is enlarged with CAP_SYS_RESOURCE only; make another sandbox",
                 details={"limit": "disk_bytes", "asked": size_bytes},
             )
-        raise InternalError(f"cannot make or mount the image {image}: {answer['text']}")
+        raise InternalError(f"cannot make or mount the image {image}: {answer.text}")
 
     async def remove(self, name: str) -> None:
-        await self._do({"op": "remove_disk", "root": self._root, "name": name})
+        await self._do(RemoveDisk(self._root, name))
 
     async def remove_others(self, kept: Collection[str]) -> None:
-        await self._do({"op": "remove_other_disks", "root": self._root, "kept": list(kept)})
+        await self._do(RemoveOtherDisks(self._root, tuple(kept)))
 
     async def remove_all(self) -> None:
         """Unmount all disks, at the end of all work."""
         if self._is_root:
-            await self._do({"op": "remove_all_disks", "root": self._root})
+            await self._do(RemoveAllDisks(self._root))
 
-    async def _do(self, order: dict[str, Any]) -> None:
-        answer = await self._builders.ask(order)
-        if not answer["ok"]:
-            raise InternalError(f"cannot unmount sandboxes' disks: {answer['text']}")
+    async def _do(self, order: Order) -> None:
+        answer = await self._builders.ask(order, Done)
+        if isinstance(answer, Failed):
+            raise InternalError(f"cannot unmount sandboxes' disks: {answer.text}")

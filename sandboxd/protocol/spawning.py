@@ -40,7 +40,7 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class ForkBuilder:
     """Asks for a builder (building.py).
 
     Descriptors: a memfd with the order and a pipe for the answer. Done comes with the builder's
@@ -48,10 +48,10 @@ class Build:
     """
 
 
-Request = Hello | Supervise | Stop | Spawn | Build
+Request = Hello | Supervise | Stop | Spawn | ForkBuilder
 REQUESTS: Kinds[Request] = Kinds(
     "op",
-    {"hello": Hello, "supervise": Supervise, "stop": Stop, "spawn": Spawn, "build": Build},
+    {"hello": Hello, "supervise": Supervise, "stop": Stop, "spawn": Spawn, "build": ForkBuilder},
 )
 
 

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The builder: a process that the spawner forks for one order on a sandbox's root, network or disk.
 
-One order in a memfd, one answer through a pipe: {"ok": true, ...} or {"ok": false, "kind", "text"}.
+One order in a memfd, one answer through a pipe (protocol/building.py).
 """
 
 from __future__ import annotations
 
 import os
 import select
-from typing import Any, NoReturn
+from typing import NoReturn, assert_never
 
 from sandboxd.isolation import build, disks, ownership, pins, private_tmpfs
 from sandboxd.isolation.root import BadImage
 from sandboxd.isolation.sources import BadSource
-from sandboxd.osutil.objects import decode, encode
 from sandboxd.osutil.privileges import Privileges
-from sandboxd.protocol import records
+from sandboxd.protocol import building, records
+from sandboxd.protocol.building import Failure
 from sandboxd.workspace.removal import remove_tree
 
-_MAX_TEXT = 1000
+# An answer is at most 4096 bytes, and JSON takes six for a character.
+_MAX_TEXT = 600
 # A removal must not delay work that a client waits for.
 _REMOVER_NICENESS = 10
 # A poll(2) for each entry would be a third of the system calls.
@@ -42,75 +43,73 @@ class _ReaderGone:
 def run(order_fd: int, answer_fd: int, privileges: Privileges) -> NoReturn:
     """Obey the order, answer and end. The caller has closed all further descriptors."""
     try:
-        order = decode(os.pread(order_fd, records.MAX_SPEC_BYTES, 0))
+        order = os.pread(order_fd, records.MAX_SPEC_BYTES, 0)
         answer = _answer(order, answer_fd, privileges)
-        os.write(answer_fd, encode(answer))
+        os.write(answer_fd, building.ANSWERS.encode(answer))
     finally:
         os._exit(0)
 
 
-def _answer(order: dict[str, Any], answer_fd: int, privileges: Privileges) -> dict[str, Any]:
+def _answer(order: bytes, answer_fd: int, privileges: Privileges) -> building.Answer:
     try:
-        if order["op"] == "remove_tree":
+        return _obey(building.ORDERS.decode(order), answer_fd, privileges)
+    except build.NoBubblewrap as exc:
+        return _failed(Failure.BUBBLEWRAP, exc)
+    except BadImage as exc:
+        return _failed(Failure.IMAGE, exc)
+    except BadSource as exc:
+        return _failed(Failure.BIND, exc)
+    except disks.DiskFull as exc:
+        return _failed(Failure.FULL, exc)
+    except PermissionError as exc:
+        return _failed(Failure.PERMISSION, exc)
+    except Exception as exc:
+        return _failed(Failure.OTHER, exc)
+
+
+def _failed(kind: Failure, exc: Exception) -> building.Failed:
+    return building.Failed(kind, str(exc)[:_MAX_TEXT])
+
+
+def _obey(order: building.Order, answer_fd: int, privileges: Privileges) -> building.Answer:
+    match order:
+        case building.Build():
+            return building.Built(build.build(order))
+        case building.TryBinds(binds, uid):
+            return building.Notes(tuple(ownership.try_out(binds, uid)))
+        case building.RemoveTree(path, most):
             os.nice(_REMOVER_NICENESS)
             stop = _ReaderGone(answer_fd)
-            has_ended = remove_tree(order["path"], privileges, stop, most=order["most"])
-            return {"ok": True, "has_ended": has_ended}
-        return {"ok": True, **_obey(order)}
-    except build.NoBubblewrap as exc:
-        return _failure("bubblewrap", exc)
-    except BadImage as exc:
-        return _failure("image", exc)
-    except BadSource as exc:
-        return _failure("bind", exc)
-    except disks.DiskFull as exc:
-        return _failure("full", exc)
-    except PermissionError as exc:
-        return _failure("permission", exc)
-    except Exception as exc:
-        return _failure("other", exc)
-
-
-def _failure(kind: str, exc: Exception) -> dict[str, Any]:
-    return {"ok": False, "kind": kind, "text": str(exc)[:_MAX_TEXT]}
-
-
-def _obey(order: dict[str, Any]) -> dict[str, Any]:
-    """Obey an order; return the fields of the answer beside "ok"."""
-    match order["op"]:
-        case "build":
-            return {"binds": build.build(order)}
-        case "try_binds":
-            return {"notes": ownership.try_out(order["binds"], order["uid"])}
-        case "try_layers":
-            build.try_layers(order)
-        case "try":
-            build.try_out(order)
-        case "try_host_root":
-            build.try_host_root(order)
-        case "remove":
-            pins.remove(order["pins_directory"])
-        case "remove_others":
-            pins.remove_others(order["pins_root"], order["kept"])
-        case "remove_unused":
-            for root in order["roots"]:
-                private_tmpfs.remove_unused(root)
-        case "remove_all":
-            pins.remove_all(order["pins_root"])
-        case "hold_disk":
+            return building.Removed(remove_tree(path, privileges, stop, most=most))
+        case building.TryLayers(pins_root, host):
+            build.try_layers(pins_root, host)
+        case building.TryBuild(wanted):
+            build.try_out(wanted)
+        case building.TryHostRoot(root):
+            build.try_host_root(root)
+        case building.Remove(directory):
+            pins.remove(directory)
+        case building.RemoveOthers(pins_root, kept):
+            pins.remove_others(pins_root, kept)
+        case building.RemoveUnused(roots):
+            for one in roots:
+                private_tmpfs.remove_unused(one)
+        case building.RemoveAll(pins_root):
+            pins.remove_all(pins_root)
+        case building.HoldDisk():
             disks.hold(
-                order["root"],
-                order["name"],
-                image=order["image"],
-                size_bytes=order["size_bytes"],
-                gid=order["gid"],
+                order.root,
+                order.name,
+                image=order.image,
+                size_bytes=order.size_bytes,
+                gid=order.gid,
             )
-        case "remove_disk":
-            disks.remove(order["root"], order["name"])
-        case "remove_other_disks":
-            disks.remove_others(order["root"], order["kept"])
-        case "remove_all_disks":
-            disks.remove_all(order["root"])
-        case other:
-            raise ValueError(f"unknown op {other!r}")
-    return {}
+        case building.RemoveDisk(disks_root, name):
+            disks.remove(disks_root, name)
+        case building.RemoveOtherDisks(disks_root, kept):
+            disks.remove_others(disks_root, kept)
+        case building.RemoveAllDisks(disks_root):
+            disks.remove_all(disks_root)
+        case _:
+            assert_never(order)
+    return building.Done()

@@ -117,7 +117,7 @@ class Spawner:
                     _check_count(fds, 2, 3)
                     pid, pid_namespace = self._spawn(fds)
                     return spawning.Spawned(pid, pid_namespace), [os.pidfd_open(pid)]
-                case spawning.Build():
+                case spawning.ForkBuilder():
                     _check_count(fds, 2)
                     return spawning.Done(), [os.pidfd_open(self._fork_builder(fds))]
                 case _:

@@ -119,12 +119,12 @@ class Roots(Protocol):
     """A sandbox's own network, root and ipc namespace."""
 
     async def build(
-        self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
+        self, sandbox: Sandbox, *, home: str, tmp_directory: str, identity_files: Mapping[str, str]
     ) -> tuple[Bind, ...]:
         """Make the namespaces and the root of a sandbox, unless present; return the binds.
 
-        The binds carry the ownership found. files: path inside -> file. Raises InvalidRequest for
-        an unusable image; on an error no trace is left.
+        The binds carry the ownership found. identity_files: path inside -> file. Raises
+        InvalidRequest for an unusable image; on an error no trace is left.
         """
 
     async def remove(self, sandbox: Sandbox) -> None:

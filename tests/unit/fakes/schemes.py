@@ -130,7 +130,7 @@ class FakeRoots:
         self._world = world
 
     async def build(
-        self, sandbox: Sandbox, *, home: str, tmp: str, files: Mapping[str, str]
+        self, sandbox: Sandbox, *, home: str, tmp_directory: str, identity_files: Mapping[str, str]
     ) -> tuple[Bind, ...]:
         self._world.hold(f"root {sandbox.id}")
         self._world.call("build_root")

@@ -15,7 +15,7 @@ ROOT = Root(
     ],
     links=[("usr/bin", "/bin")],
     home=("/state/home", "/home/sandbox"),
-    tmp="/state/tmp",
+    tmp_directory="/state/tmp",
     shm_bytes=4096,
 )
 

@@ -10,13 +10,18 @@ import pytest
 
 from sandboxd.isolation import bubblewrap, build, mounts
 from sandboxd.osutil import linux
+from sandboxd.protocol.building import Build
 from tests.conftest import unmet
 from tests.unit.isolation.test_root import spec
 
 
 def test_a_host_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "PROGRAMS", ("/nonexistent/bwrap",))
-    with pytest.raises(build.NoBubblewrap, match="not installed"), build._held_root({}, [], None):
+    order = Build("/pins/one", ("mnt",), False, spec(), 65536, 0, False)
+    with (
+        pytest.raises(build.NoBubblewrap, match="not installed"),
+        build._held_root(order, [], None),
+    ):
         raise AssertionError("there is none")
 
 
@@ -31,14 +36,16 @@ def test_a_root_can_be_made_and_entered(tmp_path: Path, layers: bool) -> None:
     pins.mkdir()
     for name in ("passwd", "hosts"):
         (tmp_path / name).write_text(name)
-    order = spec(
-        layers=layers, pins_directory=str(pins / "one"), pins=["ipc", "uts", "mnt"],
-        network="host", home=str(tmp_path), tmp=str(tmp_path),
-        files={f"/etc/{name}": str(tmp_path / name) for name in ("passwd", "hosts")},
+    files = {f"/etc/{name}": str(tmp_path / name) for name in ("passwd", "hosts")}
+    root = spec(
+        layers=layers, home=str(tmp_path), tmp_directory=str(tmp_path),
+        host={"identity_files": files},
     )  # fmt: skip
+    kinds = ("ipc", "uts", "mnt")
+    order = Build(str(pins / "one"), kinds, False, root, uid=65536, owner_uid=0, anew=False)
 
     def look() -> None:
-        mounts.join(order["pins_directory"], order["pins"])
+        mounts.join(order.pins_directory, order.pins)
         found = [Path("/etc", name).read_text() for name in ("passwd", "hosts")]
         if found != ["passwd", "hosts"] or os.path.exists("/etc/machine-id"):
             raise OSError(f"{found} {os.listdir('/etc')}")

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandboxd.core.binds import MAX_BINDS
 from sandboxd.isolation import ownership
 from sandboxd.isolation.ownership import Owner, Plan, Tree, refusal
 from sandboxd.isolation.sources import BadSource
 from sandboxd.osutil import linux
+from sandboxd.protocol.building import ANSWERS, BindSpec, BindVerdict, Built
+from sandboxd.protocol.records import MAX_BUILDER_ANSWER_BYTES
 from tests.conftest import unmet
 
-# An answer's rows need to fit into one packet of a pipe (pipe(7), PIPE_BUF).
-MOST_OF_ONE = 4096 // 16
 SANDBOX_UID = 65540
 IDS = st.sampled_from([0, 1, 2, 1000, 65540])
 
@@ -65,8 +66,8 @@ def test_nobody_gets_more_than_they_have(
         assert by in (0, uid)
 
 
-def bind(source: Path, **changes: Any) -> dict[str, Any]:
-    return {"source": str(source), "target": "/mnt/a", "writable": True, **changes}
+def bind(source: Path, *, writable: bool = True) -> BindSpec:
+    return BindSpec(str(source), "/mnt/a", writable)
 
 
 def test_a_source_that_is_not_there_has_no_owner(tmp_path: Path) -> None:
@@ -77,13 +78,14 @@ def test_a_source_that_is_not_there_has_no_owner(tmp_path: Path) -> None:
 def test_all_are_bound_from_where_they_were_put() -> None:
     binds = [bind(Path("/a")), bind(Path("/b"))]
     placed = ownership.placed(binds, "/scratch")
-    assert [one["source"] for one in placed] == ["/scratch/0", "/scratch/1"]
-    assert {one["target"] for one in placed} == {"/mnt/a"}
+    assert [one.source for one in placed] == ["/scratch/0", "/scratch/1"]
+    assert {one.target for one in placed} == {"/mnt/a"}
 
 
 def test_a_detail_has_a_bound() -> None:
     for tree in (Tree(None, "x" * 5000), Tree(3, "x" * 5000)):
-        assert len(str(tree.verdict)) < MOST_OF_ONE
+        answer = Built((tree.verdict,) * MAX_BINDS)
+        assert len(ANSWERS.encode(answer)) < MAX_BUILDER_ANSWER_BYTES
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_a_tree_is_mapped_and_nothing_stays(owned: tuple[Path, Plan]) -> None:
             unmet(f"no idmapped mounts here: {tree.detail}")
         status = os.fstat(tree.fd)
         assert (status.st_uid, status.st_gid) == (SANDBOX_UID, SANDBOX_UID)
-        assert tree.verdict[0] == "mapped"
+        assert tree.verdict.is_mapped
     assert set(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -131,8 +133,8 @@ def test_a_host_that_cannot_says_why(
     before = set(os.listdir("/proc/self/fd"))
     with ownership.trees([owned[1]], SANDBOX_UID) as (tree,):
         assert tree.fd is None
-        kind, detail = tree.verdict
-        assert kind == "host"
+        detail = tree.verdict.detail
+        assert not tree.verdict.is_mapped
         assert said in detail or os.strerror(number) in detail
     assert set(os.listdir("/proc/self/fd")) == before
 
@@ -141,7 +143,7 @@ def test_what_was_given_away_meanwhile_is_not_mapped(owned: tuple[Path, Plan]) -
     path, plan = owned
     os.chown(path, 0, 0)
     with ownership.trees([plan], SANDBOX_UID) as (tree,):
-        assert tree.verdict == ["host", "it was given to somebody else just now"]
+        assert tree.verdict == BindVerdict(False, "it was given to somebody else just now")
     plan = Plan(str(path), Owner(12345, 12345, "x"), "")
     with ownership.trees([plan], SANDBOX_UID) as (tree,):
         assert tree.fd is None

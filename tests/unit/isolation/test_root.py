@@ -4,21 +4,24 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandboxd.isolation.root import BadImage, describe
+from sandboxd.protocol.building import BindSpec, HostParts, RootSpec
+
+HOST = HostParts(is_strict=False, system_paths=(), etc_hidden=(), identity_files={})
+ROOT = RootSpec(
+    host=HOST, image=None, layers=True, home="/state/home", home_inside="/home/sandbox",
+    tmp_directory="/state/tmp", shm_bytes=4096, binds=(),
+)  # fmt: skip
 
 
-def spec(**changes: Any) -> dict[str, Any]:
-    return {
-        "image": None, "network": "loopback", "system_paths": [], "files": {}, "binds": [],
-        "home": "/state/home", "home_inside": "/home/sandbox", "tmp": "/state/tmp",
-        "shm_bytes": 4096, "isolation": "standard", "etc_hidden": [], "layers": True,
-        "uid": 65536, "owner_uid": 0, "anew": False, **changes,
-    }  # fmt: skip
+def spec(*, host: dict[str, Any] | None = None, **changes: Any) -> RootSpec:
+    return replace(ROOT, host=replace(HOST, **host or {}), **changes)
 
 
 def image_in(directory: Path) -> Path:
@@ -32,7 +35,7 @@ def image_in(directory: Path) -> Path:
 
 
 def test_of_the_host_only_what_programs_need_and_no_secret() -> None:
-    root = describe(spec(files={"/etc/passwd": "/state/passwd"}))
+    root = describe(spec(host={"identity_files": {"/etc/passwd": "/state/passwd"}}))
     sources = {path: source for source, path in root.readable}
     assert (sources["/usr"], sources["/etc"]) == ("/usr", "/etc")
     assert sources["/etc/passwd"] == "/state/passwd"
@@ -49,7 +52,7 @@ def test_of_the_host_only_what_programs_need_and_no_secret() -> None:
 
 def test_a_host_without_layers_gives_the_same_one_by_one() -> None:
     files = {"/etc/passwd": "/state/passwd"}
-    root = describe(spec(files=files, layers=False))
+    root = describe(spec(host={"identity_files": files}, layers=False))
     assert root.shared == ()
     sources = [source for source, path in root.readable if path == "/etc/passwd"]
     assert sources == ["/state/passwd"]
@@ -61,7 +64,7 @@ def test_a_host_without_layers_gives_the_same_one_by_one() -> None:
 
 
 def test_how_idle_processors_are_is_not_for_strict() -> None:
-    seen = {path for _, path in describe(spec(isolation="strict")).readable}
+    seen = {path for _, path in describe(spec(host={"is_strict": True})).readable}
     assert not any(path.startswith("/sys") for path in seen)
     seen = {path for _, path in describe(spec()).readable}
     assert ("/sys/devices/system/cpu" in seen) == os.path.exists("/sys/devices/system/cpu")
@@ -69,11 +72,8 @@ def test_how_idle_processors_are_is_not_for_strict() -> None:
 
 def test_system_paths_and_binds(tmp_path: Path) -> None:
     there, missing = str(tmp_path), str(tmp_path / "missing")
-    binds = [
-        {"source": "/a", "target": "/mnt/a", "writable": False},
-        {"source": "/b", "target": "/mnt/b", "writable": True},
-    ]
-    root = describe(spec(system_paths=[there, missing], binds=binds))
+    binds = (BindSpec("/a", "/mnt/a", False), BindSpec("/b", "/mnt/b", True))
+    root = describe(spec(host={"system_paths": (there, missing)}, binds=binds))
     assert (there, there) in root.readable
     assert missing not in dict(root.readable)
     assert ("/a", "/mnt/a") in root.readable
@@ -84,7 +84,7 @@ def test_system_paths_and_binds(tmp_path: Path) -> None:
 def test_an_image_takes_the_hosts_place(tmp_path: Path) -> None:
     image = image_in(tmp_path)
     files = {"/etc/passwd": "/state/passwd", "/etc/hosts": "/state/hosts"}
-    root = describe(spec(image=str(image), files=files))
+    root = describe(spec(image=str(image), host={"identity_files": files}))
     assert list(root.readable) == [
         (f"{image}/etc", "/etc"), (f"{image}/opt", "/opt"), (f"{image}/usr", "/usr"),
         ("/state/passwd", "/etc/passwd"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from sandboxd.core.turns import Turn
 from sandboxd.errors import InternalError
 from sandboxd.launch.builders import Builders
 from sandboxd.launch.spawner import SpawnerClient
+from sandboxd.protocol.building import Answer, Failed, Failure, Order, Removed, RemoveTree
 
 
 class Removals(Builders):
@@ -23,17 +24,17 @@ class Removals(Builders):
         self.at_work: list[tuple[str, asyncio.Event]] = []
         self.done: list[str] = []
 
-    async def _ask_once(self, order: dict[str, Any], seconds: float | None) -> dict[str, Any]:
-        assert order["op"] == "remove_tree"
-        assert order["most"] > 10_000
-        path, end = order["path"], asyncio.Event()
+    async def _ask_once(self, order: Order, seconds: float | None) -> Answer:
+        assert isinstance(order, RemoveTree)
+        assert order.most > 10_000
+        path, end = order.path, asyncio.Event()
         self.at_work.append((path, end))
         await end.wait()
         self.done.append(path)
         if path == "broken":
-            return {"ok": False, "text": "it is read-only"}
+            return Failed(Failure.OTHER, "it is read-only")
         self.orders_of[path] -= 1
-        return {"ok": True, "has_ended": self.orders_of[path] == 0}
+        return Removed(self.orders_of[path] == 0)
 
     async def end_oldest(self) -> None:
         """One order ends, and whoever is next begins."""

@@ -14,6 +14,15 @@ from sandboxd.launch import roots as module
 from sandboxd.launch.builders import Builders
 from sandboxd.launch.roots import Roots
 from sandboxd.osutil.privileges import Privileges
+from sandboxd.protocol.building import (
+    Answer,
+    BindVerdict,
+    Built,
+    Failed,
+    Failure,
+    Notes,
+    Order,
+)  # fmt: skip
 from tests.unit.values import a_sandbox
 
 BIND = Bind("/srv/a", "/mnt/a", writable=True, ownership=None)
@@ -22,11 +31,11 @@ BIND = Bind("/srv/a", "/mnt/a", writable=True, ownership=None)
 class Answers:
     """Stands for builders: keeps the orders, gives what it was told to."""
 
-    def __init__(self, *answers: dict[str, Any] | None) -> None:
+    def __init__(self, *answers: Answer | None) -> None:
         self.answers = list(answers)
-        self.orders: list[dict[str, Any]] = []
+        self.orders: list[Any] = []
 
-    async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, order: Order, wanted: type[Answer]) -> Answer:
         self.orders.append(order)
         answer = self.answers.pop(0)
         if answer is None:
@@ -51,11 +60,13 @@ def sandbox(*binds: Bind) -> Sandbox:
 
 
 async def build(builders: Answers, *binds: Bind) -> tuple[Bind, ...]:
-    return await roots(builders).build(sandbox(*binds), home="/h", tmp="/t", files={})
+    return await roots(builders).build(
+        sandbox(*binds), home="/h", tmp_directory="/t", identity_files={}
+    )
 
 
 async def test_binds_come_back_with_what_became_of_them() -> None:
-    builders = Answers({"ok": True, "binds": [["mapped", "x"], ["host", "y"]]})
+    builders = Answers(Built((BindVerdict(True, "x"), BindVerdict(False, "y"))))
     made = await build(builders, BIND, replace(BIND, target="/mnt/b"))
     assert [(bind.ownership, bind.ownership_detail) for bind in made] == [
         (Ownership.MAPPED, "x"), (Ownership.HOST, "y")
@@ -65,17 +76,17 @@ async def test_binds_come_back_with_what_became_of_them() -> None:
 async def test_what_nobody_kept_the_answer_of_is_made_anew() -> None:
     """A daemon that was killed in between has let nothing run there."""
     known = replace(BIND, ownership=Ownership.MAPPED, ownership_detail="x")
-    builders = Answers({"ok": True, "binds": None}, {"ok": True, "binds": [["host", "y"]]})
+    builders = Answers(Built(None), Built((BindVerdict(False, "y"),)))
     assert await build(builders, known) == (known,)
     await build(builders, BIND)
-    assert [order["anew"] for order in builders.orders] == [False, True]
+    assert [order.anew for order in builders.orders] == [False, True]
 
 
 async def test_listed_paths_are_looked_at_in_parts_that_an_answer_has_room_for() -> None:
-    builders = Answers({"ok": True, "notes": [""] * 15 + ["why"]}, {"ok": False, "text": "no"})
+    builders = Answers(Notes(("",) * 15 + ("why",)), Failed(Failure.OTHER, "no"))
     tried = roots(builders, **{f"p{number}": True for number in range(17)})
     await tried._try_binds()
-    assert [len(order["binds"]) for order in builders.orders] == [16, 1]
+    assert [len(order.binds) for order in builders.orders] == [16, 1]
     assert tried.notes == (
         "binds of /p15: sandboxes see the host's owners: why",
         "binds of /p16: sandboxes see the host's owners: no",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandboxd.protocol import evidence, link, records, spawning, specification
+from sandboxd.protocol import building, evidence, link, records, spawning, specification
 from sandboxd.protocol.codec import Codec, Kinds
 
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
@@ -19,6 +19,8 @@ CODECS: dict[str, tuple[Any, Codec[Any] | Kinds[Any]]] = {
     "link.EVENTS": (link.Event, link.EVENTS),
     "spawning.REQUESTS": (spawning.Request, spawning.REQUESTS),
     "spawning.ANSWERS": (spawning.Answer, spawning.ANSWERS),
+    "building.ORDERS": (building.Order, building.ORDERS),
+    "building.ANSWERS": (building.Answer, building.ANSWERS),
     "records.START": (records.StartRecord, records.START),
     "records.END": (records.EndRecord, records.END),
     "evidence.VERDICT": (evidence.Verdict, evidence.VERDICT),

@@ -14,7 +14,15 @@ import pytest
 from sandboxd.launch.spawner import spawner_argv
 from sandboxd.osutil import seqpacket
 from sandboxd.protocol.records import PROTOCOL
-from sandboxd.protocol.spawning import ANSWERS, REQUESTS, Build, Greeting, Hello, Refused, Spawn
+from sandboxd.protocol.spawning import (
+    ANSWERS,
+    REQUESTS,
+    ForkBuilder,
+    Greeting,
+    Hello,
+    Refused,
+    Spawn,
+)
 
 
 @pytest.fixture
@@ -49,7 +57,9 @@ def test_no_request(spawner: socket.socket, packet: bytes) -> None:
     assert isinstance(ask(spawner, REQUESTS.encode(Hello())), Greeting)
 
 
-@pytest.mark.parametrize("request_", [Spawn(), Build()])
-def test_a_request_without_its_descriptors(spawner: socket.socket, request_: Spawn | Build) -> None:
+@pytest.mark.parametrize("request_", [Spawn(), ForkBuilder()])
+def test_a_request_without_its_descriptors(
+    spawner: socket.socket, request_: Spawn | ForkBuilder
+) -> None:
     refused = ask(spawner, REQUESTS.encode(request_), spawner.fileno())
     assert refused == Refused(0, "1 descriptors came with the request")
