@@ -9,17 +9,31 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from sandboxd.errors import SandboxdError, host_lacks
 from sandboxd.osutil import seqpacket
-from sandboxd.osutil.objects import decode, encode
 from sandboxd.osutil.unix_sockets import credentials
+from sandboxd.protocol import dialogue
+from sandboxd.protocol.codec import Codec, Malformed
+from sandboxd.protocol.dialogue import (
+    AskExecutions,
+    AskMemory,
+    AskUsage,
+    Greeting,
+    Hello,
+    Kill,
+    LiveUsage,
+    Load,
+    Order,
+    Stop,
+    Sweep,
+)
 from sandboxd.protocol.evidence import SOCKET_NAME
-from sandboxd.protocol.supervision import PROTOCOL, State, StateDirectory
+from sandboxd.protocol.supervision import State, StateDirectory
 
 _ANSWER_SECONDS = 5.0
 _START_SECONDS = 15.0
@@ -29,6 +43,7 @@ _QUICK_SECONDS = 0.5
 _MAX_PACKET_BYTES = 64 << 10
 
 _log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 
 class SupervisorUnreachable(SandboxdError):
@@ -62,18 +77,18 @@ class SupervisorClient:
         self._lock = asyncio.Lock()
         self._connection: socket.socket | None = None
 
-    async def open(self) -> dict[str, Any]:
+    async def open(self) -> Greeting:
         """Start a supervisor and return its features. Raises SupervisorUnreachable."""
         self.directory.make()
         await self.start()
-        answer = await self.ask({"op": "hello"})
-        if answer.get("protocol") != PROTOCOL:
+        greeting = await self._ask(Hello())
+        if not dialogue.is_of_this_protocol(greeting):
             # A supervisor of another version; its keeper starts this version's instead.
-            await self.tell({"op": "stop"})
-            answer = await self.ask({"op": "hello"})
-        if answer.get("protocol") != PROTOCOL:
+            await self.tell(Stop())
+            greeting = await self._ask(Hello())
+        if not dialogue.is_of_this_protocol(greeting):
             raise SupervisorUnreachable("cannot use the supervisor: it is another version's")
-        return answer
+        return _read(dialogue.GREETING, greeting)
 
     async def start(self) -> None:
         """Have a supervisor kept running, without waiting for the start."""
@@ -101,24 +116,30 @@ class SupervisorClient:
 
         Raises SupervisorUnreachable and NotSupervised.
         """
-        answer = await self.ask({"op": "load", "sandbox": sandbox})
-        if not answer.get("ok"):
-            why = answer.get("why") or f"cannot supervise sandbox {sandbox}: it was refused"
-            raise NotSupervised(str(why))
+        answer = _read(dialogue.LOADED, await self._ask(Load(sandbox)))
+        if not answer.ok:
+            why = answer.why or f"cannot supervise sandbox {sandbox}: it was refused"
+            raise NotSupervised(why)
 
     async def drop(self, sandbox: str) -> None:
         """Remove the sandbox's file and ring; the file's absence suffices."""
         self.directory.remove(sandbox)
         with suppress(SupervisorUnreachable):
-            await self._ask_once({"op": "load", "sandbox": sandbox})
+            await self._ask_once(Load(sandbox))
 
-    async def tell(self, order: dict[str, Any]) -> bool:
+    async def tell(self, order: Kill | Sweep | Stop) -> bool:
         """Whether the supervisor obeyed; False also without a supervisor."""
         with suppress(SupervisorUnreachable):
-            return bool((await self._ask_once(order)).get("ok"))
+            return _read(dialogue.OBEYED, await self._ask_once(order)).ok
         return False
 
-    async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def greets(self) -> bool:
+        """Whether a supervisor answers."""
+        with suppress(SupervisorUnreachable):
+            return bool(await self._ask_once(Hello()))
+        return False
+
+    async def _ask(self, order: Order) -> bytes:
         """Return the supervisor's answer, after a start if needed. Raises SupervisorUnreachable."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _START_SECONDS
@@ -137,32 +158,28 @@ class SupervisorClient:
 
     def memory_now(self, sandbox: str) -> int | None:
         """Return the bytes used now; None where the supervisor does not answer at once."""
-        order = {"op": "memory", "sandbox": sandbox}
-        with suppress(OSError):
-            answer = seqpacket.ask(
+        order = dialogue.ORDERS.encode(AskMemory(sandbox))
+        with suppress(OSError, Malformed):
+            packet = seqpacket.ask(
                 self._path, order, timeout_seconds=_QUICK_SECONDS, max_bytes=_MAX_PACKET_BYTES
             )
-            used: int | None = answer.get("used_bytes")
-            return used
+            return dialogue.MEMORY_NOW.decode(packet).used_bytes
         return None
 
-    async def usage(self, sandbox: str) -> dict[str, Any] | None:
-        """Return the fields of a SandboxUsage, measured now; None where no supervisor answers."""
+    async def usage(self, sandbox: str) -> LiveUsage | None:
+        """Return the sandbox's usage, measured now; None where no supervisor answers."""
         with suppress(SupervisorUnreachable):
-            answer = await self._ask_once({"op": "usage", "sandbox": sandbox})
-            found: dict[str, Any] | None = answer.get("usage")
-            return found
+            return _read(dialogue.USAGE_NOW, await self._ask_once(AskUsage(sandbox))).usage
         return None
 
-    async def execution_usages(self, sandbox: str) -> dict[str, dict[str, Any]]:
+    async def execution_usages(self, sandbox: str) -> Mapping[str, LiveUsage]:
         """Return the usage of each running execution, by id; empty where no supervisor answers."""
         with suppress(SupervisorUnreachable):
-            answer = await self._ask_once({"op": "executions", "sandbox": sandbox})
-            found: dict[str, dict[str, Any]] = answer.get("executions", {})
-            return found
+            answer = await self._ask_once(AskExecutions(sandbox))
+            return _read(dialogue.EXECUTIONS_NOW, answer).executions
         return {}
 
-    async def _ask_once(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_once(self, order: Order) -> bytes:
         loop = asyncio.get_running_loop()
         async with self._lock:
             try:
@@ -170,10 +187,10 @@ class SupervisorClient:
                     if self._connection is None:
                         self._connection = seqpacket.connect(self._path)
                     connection = self._connection
-                    await loop.sock_sendall(connection, encode(order))
+                    await loop.sock_sendall(connection, dialogue.ORDERS.encode(order))
                     packet = await loop.sock_recv(connection, _MAX_PACKET_BYTES)
                     if packet:
-                        return decode(packet)
+                        return packet
                     raise ConnectionResetError("the supervisor went away")
             except (OSError, TimeoutError) as exc:
                 # TimeoutError is an OSError; the kernel's has an errno.
@@ -194,3 +211,10 @@ class SupervisorClient:
         # The pid called listen(2) and the socket is still open: the pid is not reused.
         with suppress(ProcessLookupError):
             os.kill(credentials(self._connection).pid, signal.SIGKILL)
+
+
+def _read(codec: Codec[_Answer], packet: bytes) -> _Answer:
+    try:
+        return codec.decode(packet)
+    except Malformed as exc:
+        raise SupervisorUnreachable(f"cannot use the supervisor: {exc}") from exc

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON objects between processes of one uid: each a packet of a SOCK_SEQPACKET Unix socket."""
+"""Messages between processes of one uid: each a packet of a SOCK_SEQPACKET Unix socket."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import select
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sandboxd.osutil.objects import decode, encode
 from sandboxd.osutil.unix_sockets import bind_private, is_own
 
 
@@ -43,13 +42,11 @@ def connect(path: str, *, timeout_seconds: float = 0.0) -> socket.socket:
     return connection
 
 
-def ask(
-    path: str, question: dict[str, Any], *, timeout_seconds: float, max_bytes: int
-) -> dict[str, Any]:
-    """Return the answer to one question. Raises OSError, and ValueError for a malformed answer."""
+def ask(path: str, question: bytes, *, timeout_seconds: float, max_bytes: int) -> bytes:
+    """Return the answer to one question. Raises OSError."""
     with connect(path, timeout_seconds=timeout_seconds) as connection:
-        connection.send(encode(question))
-        return decode(connection.recv(max_bytes))
+        connection.send(question)
+        return connection.recv(max_bytes)
 
 
 def receive(

@@ -44,7 +44,7 @@ class Codec(Generic[_Message]):
 
     def encode(self, message: _Message) -> bytes:
         """Return a message as compact JSON."""
-        return objects.encode(to_object(message))
+        return encode(message)
 
     def decode(self, data: bytes) -> _Message:
         """Raises Malformed."""
@@ -90,6 +90,11 @@ class Kinds(Generic[_Message]):
             raise Malformed(f"cannot read a message: unknown {self._key} {str(name)[:100]!r}")
         message: _Message = load(value, str(name))
         return message
+
+
+def encode(message: object) -> bytes:
+    """Return a message as compact JSON."""
+    return objects.encode(to_object(message))
 
 
 def to_object(message: object) -> dict[str, Any]:

@@ -5,13 +5,10 @@ The files survive the death of either side. The files are named by sandbox, not 
 without root all sandboxes have the same uid.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
-from typing import Any
 
-from sandboxd.osutil.objects import read_json, write_json
+from sandboxd.protocol.codec import Codec, Malformed
 
 DIRECTORY = "supervised"
 PROTOCOL = 1
@@ -32,10 +29,6 @@ class Caps:
     # The backstop on each process: RLIMIT_DATA.
     data_bytes: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the limits for the file."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -45,7 +38,7 @@ class Entry:
     evidence_directory: str
     shim_pid: int
     shim_start_time: int
-    caps: Caps
+    limits: Caps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,43 +47,13 @@ class State:
 
     sandbox: str
     uid: int | None
-    caps: Caps
+    limits: Caps
     suspended: bool = False
     executions: tuple[Entry, ...] = ()
-
-    def dump(self) -> dict[str, Any]:
-        """Return the state for the file."""
-        return {
-            "protocol": PROTOCOL,
-            "sandbox": self.sandbox,
-            "uid": self.uid,
-            "suspended": self.suspended,
-            "limits": self.caps.as_dict(),
-            "executions": [
-                {"id": e.id, "evidence_directory": e.evidence_directory, "shim_pid": e.shim_pid,
-                 "shim_start_time": e.shim_start_time, "limits": e.caps.as_dict()}
-                for e in self.executions
-            ],
-        }  # fmt: skip
+    protocol: int = PROTOCOL
 
 
-def parse(value: dict[str, Any]) -> State:
-    """Raises KeyError, TypeError or ValueError for what is not a state of this protocol."""
-    if value["protocol"] != PROTOCOL:
-        raise ValueError(f"protocol {value['protocol']}, not {PROTOCOL}")
-    if value["uid"] == 0:
-        raise ValueError("root is nobody's sandbox")
-    return State(
-        sandbox=value["sandbox"],
-        uid=value["uid"],
-        suspended=value["suspended"],
-        caps=Caps(**value["limits"]),
-        executions=tuple(
-            Entry(e["id"], e["evidence_directory"], e["shim_pid"], e["shim_start_time"],
-                  Caps(**e["limits"]))
-            for e in value["executions"]
-        ),
-    )  # fmt: skip
+STATE = Codec(State)
 
 
 class StateDirectory:
@@ -105,15 +68,16 @@ class StateDirectory:
 
     def write(self, state: State) -> None:
         """Write a sandbox's state, whole or not at all. Raises OSError."""
-        write_json(self.path, state.sandbox + _SUFFIX, state.dump())
+        STATE.write(self.path, state.sandbox + _SUFFIX, state)
 
     def read(self, sandbox: str) -> State | None:
-        """Return the state of a sandbox; None without a file. Raises ValueError if unreadable."""
-        try:
-            value = read_json(self.path, sandbox + _SUFFIX)
-            return None if value is None else parse(value)
-        except (KeyError, TypeError) as exc:
-            raise ValueError(f"cannot read the state of sandbox {sandbox}: {exc!r}") from exc
+        """Return the state of a sandbox; None without a file. Raises OSError, and Malformed."""
+        state = STATE.read(self.path, sandbox + _SUFFIX)
+        if state is not None and state.protocol != PROTOCOL:
+            raise Malformed(f"cannot read sandbox {sandbox}: its protocol is {state.protocol}")
+        if state is not None and state.uid == 0:
+            raise Malformed(f"cannot read sandbox {sandbox}: root is nobody's sandbox")
+        return state
 
     def remove(self, sandbox: str) -> None:
         """Remove the files of a sandbox, if any."""

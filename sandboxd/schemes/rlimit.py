@@ -27,6 +27,8 @@ from sandboxd.isolation.uids import kill_processes
 from sandboxd.launch.supervisor import SupervisorClient
 from sandboxd.osutil.privileges import Privileges
 from sandboxd.osutil.processes import process_start_time
+from sandboxd.protocol.codec import to_object
+from sandboxd.protocol.dialogue import Kill, LiveUsage, Sweep
 from sandboxd.protocol.supervision import Entry, State
 from sandboxd.schemes import common, supervisor_limits
 from sandboxd.schemes.supervisor_limits import SupervisorFeatures
@@ -75,13 +77,13 @@ class RlimitScheme:
         """Start the supervisor, or find out that there can be none."""
         own = self._features.has_own_uids
         try:
-            answer = await self._supervisor.open()
+            greeting = await self._supervisor.open()
         except SandboxdError as exc:
             _log.error("Cannot supervise: %s", exc.message)
             missing = (f"supervisor: nothing holds a sum: {exc.message}",)
             self._features = replace(self._features, missing=missing)
             return
-        self._features = SupervisorFeatures.of_answer(answer, has_own_uids=own)
+        self._features = SupervisorFeatures.of_greeting(greeting, has_own_uids=own)
 
     def close(self) -> None:
         """The supervisor goes on."""
@@ -127,7 +129,7 @@ class RlimitScheme:
             evidence_directory=shim.evidence_directory,
             shim_pid=shim.pid,
             shim_start_time=process_start_time(shim.pid),
-            caps=supervisor_limits.own_caps(self._features, execution, execution.limits),
+            limits=supervisor_limits.own_caps(self._features, execution, execution.limits),
         )
         state = self._states[sandbox.id]
         await self._put(replace(state, executions=(*state.executions, entry)))
@@ -168,13 +170,13 @@ class RlimitScheme:
             e.id: supervisor_limits.own_caps(self._features, e, changed)
             for e, changed in executions
         }
-        entries = tuple(replace(e, caps=own.get(e.id, e.caps)) for e in state.executions)
+        entries = tuple(replace(e, limits=own.get(e.id, e.limits)) for e in state.executions)
         caps = supervisor_limits.caps(self._features, limits)
         try:
-            await self._put(replace(state, caps=caps, executions=entries))
+            await self._put(replace(state, limits=caps, executions=entries))
         except BaseException:
             before = self._states[sandbox.id]
-            self._states[sandbox.id] = replace(before, caps=state.caps)
+            self._states[sandbox.id] = replace(before, limits=state.limits)
             self._supervisor.write(self._states[sandbox.id])
             raise
 
@@ -201,7 +203,7 @@ class RlimitScheme:
         """As the supervisor counts it. What anonymous pages, files and swap are of it, it does not
         know."""
         found = await self._supervisor.usage(sandbox.id) if self._features.is_supervised else None
-        return SandboxUsage(of_running_only=True) if found is None else SandboxUsage(**found)
+        return SandboxUsage(of_running_only=True) if found is None else _usage(found)
 
     async def execution_usages(
         self, sandbox: Sandbox, executions: Collection[Execution]
@@ -211,16 +213,16 @@ class RlimitScheme:
             return {}
         found = await self._supervisor.execution_usages(sandbox.id)
         wanted = {execution.id for execution in executions}
-        return {name: SandboxUsage(**used) for name, used in found.items() if name in wanted}
+        return {name: _usage(used) for name, used in found.items() if name in wanted}
 
     async def upkeep(self) -> None:
         """See that the supervisor lives, in case its keeper died as well."""
-        if self._features.is_supervised and not await self._supervisor.tell({"op": "hello"}):
+        if self._features.is_supervised and not await self._supervisor.greets():
             await self._supervisor.start()
 
     async def kill_sandbox(self, sandbox: Sandbox) -> None:
         """SIGKILL every process of the sandbox's uid until none is left, within a bound."""
-        await self._supervisor.tell({"op": "kill", "sandbox": sandbox.id})
+        await self._supervisor.tell(Kill(sandbox.id))
         if not self._features.has_own_uids:
             return
         for _ in range(_KILL_PASSES):
@@ -235,7 +237,7 @@ class RlimitScheme:
     async def sweep(self, sandbox: Sandbox) -> None:
         """The supervisor refuses when an execution was placed meanwhile."""
         if self._features.is_supervised:
-            await self._supervisor.tell({"op": "sweep", "sandbox": sandbox.id})
+            await self._supervisor.tell(Sweep(sandbox.id))
 
     async def clear_strays(self) -> Iterable[str]:
         """There are no units."""
@@ -278,3 +280,7 @@ class RlimitScheme:
         self._states[state.sandbox] = state
         if self._features.is_supervised:
             await self._supervisor.load(state.sandbox)
+
+
+def _usage(found: LiveUsage) -> SandboxUsage:
+    return SandboxUsage(**to_object(found))

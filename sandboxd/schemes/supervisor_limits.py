@@ -11,6 +11,7 @@ from typing import Any
 
 from sandboxd.core.limits import LIMITS, Unit
 from sandboxd.core.model import EnforcedBy, Enforcement, Execution, Limits
+from sandboxd.protocol.dialogue import Greeting
 from sandboxd.protocol.supervision import Caps
 from sandboxd.schemes import common
 
@@ -33,18 +34,18 @@ class SupervisorFeatures:
     missing: tuple[str, ...] = ()
 
     @classmethod
-    def of_answer(cls, answer: Mapping[str, Any], *, has_own_uids: bool) -> SupervisorFeatures:
+    def of_greeting(cls, greeting: Greeting, *, has_own_uids: bool) -> SupervisorFeatures:
         """From a supervisor's own words."""
         return cls(
             is_supervised=True,
             has_own_uids=has_own_uids,
-            reads_io=answer["reads_io"],
-            sees_shared=answer["sees_shared"],
-            sees_mapped=answer.get("sees_mapped", False),
-            measures_exactly=answer["measures_exactly"],
-            changes_rlimits=answer["changes_rlimits"],
-            scheduling=answer["scheduling"],
-            missing=tuple(answer["missing"]),
+            reads_io=greeting.reads_io,
+            sees_shared=greeting.sees_shared,
+            sees_mapped=greeting.sees_mapped,
+            measures_exactly=greeting.measures_exactly,
+            changes_rlimits=greeting.changes_rlimits,
+            scheduling=greeting.scheduling,
+            missing=greeting.missing,
         )
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sandboxd.osutil.seqpacket import ask
-from sandboxd.protocol import evidence
+from sandboxd.protocol import dialogue, evidence
+from sandboxd.protocol.dialogue import Conclude
 from sandboxd.protocol.specification import Supervision
 
 _ANSWER_SECONDS = 0.25
@@ -30,13 +31,12 @@ def evidence_of(
 
 def _ask(supervision: Supervision) -> evidence.Verdict | None:
     """Have the supervisor write the usage; return the verdict, which a full disk may keep back."""
-    order = {"op": "ended", "sandbox": supervision.sandbox, "execution": supervision.execution}
+    order = dialogue.ORDERS.encode(Conclude(supervision.sandbox, supervision.execution))
     # Without an answer from an absent or busy supervisor the files tell as much as was written.
     with suppress(OSError, ValueError):
         answer = ask(
             supervision.socket_path, order,
             timeout_seconds=_ANSWER_SECONDS, max_bytes=_MAX_PACKET_BYTES,
         )  # fmt: skip
-        found = answer.get("verdict")
-        return None if found is None else evidence.VERDICT.from_object(found)
+        return dialogue.CONCLUDED.decode(answer).verdict
     return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from typing import Any
 
 from sandboxd.osutil import seqpacket
-from sandboxd.osutil.objects import decode, encode
+from sandboxd.protocol.codec import Malformed, encode
+from sandboxd.protocol.dialogue import ORDERS, Answer, Order, Refused
 
 _MAX_PACKET_BYTES = 4096
 _MAX_CLIENTS = 512
@@ -17,7 +17,7 @@ _MAX_CLIENTS = 512
 class Doorbell:
     """A SEQPACKET socket that replaces any file at the path, and answers each order."""
 
-    def __init__(self, path: str, obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def __init__(self, path: str, obey: Callable[[Order], Answer]) -> None:
         self._obey = obey
         self._poll = select.poll()
         self._server = seqpacket.Server(
@@ -38,9 +38,9 @@ class Doorbell:
         if received is None:
             return
         try:
-            answer = self._obey(decode(received.packet))
-        except (ValueError, KeyError, AttributeError):
+            answer = self._obey(ORDERS.decode(received.packet))
+        except Malformed:
             # Without root a sandbox's processes have the supervisor's uid and may send any packet.
-            answer = {"ok": False}
+            answer = Refused()
         # A peer that does not wait for the answer finds the result in the files.
         self._server.send(received.connection, encode(answer))

@@ -7,8 +7,8 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import suppress
-from typing import Any
 
+from sandboxd.protocol.dialogue import LiveUsage
 from sandboxd.protocol.evidence import (
     USAGE,
     USAGE_FILE,
@@ -43,7 +43,7 @@ class Execution(Group):
         self._segment_bytes = 0
         self._abilities = abilities
         self._shared: SharedFiles | None = None
-        self.throttle = Throttle(entry.caps, now, abilities.processors)
+        self.throttle = Throttle(entry.limits, now, abilities.processors)
         self.gauge = self._own_gauge()
         self._used = Gains()
         self._throttled_seconds = 0.0
@@ -83,8 +83,8 @@ class Execution(Group):
 
     def follow(self, entry: Entry, now: float) -> None:
         """Take over changed limits of the execution."""
-        if entry.caps != self.entry.caps:
-            self.throttle.set_caps(entry.caps, now)
+        if entry.limits != self.entry.limits:
+            self.throttle.set_caps(entry.limits, now)
             self.gauge = self._own_gauge(entry)
         self.entry = entry
 
@@ -185,19 +185,19 @@ class Execution(Group):
             oom_kills=self._killed if seen else None,
         )
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> LiveUsage:
         """Return the usage as of the last look; None for unknown values."""
         report = self.report()
-        return {
-            "memory_bytes": self.memory_bytes if self.members else 0,
-            "memory_peak_bytes": report.memory_peak_bytes,
-            "cpu_seconds": report.cpu_seconds,
-            "cpu_throttled_seconds": report.cpu_throttled_seconds,
-            "pids": self.threads,
-            "pids_peak": report.pids_peak,
-            "io_read_bytes": report.io_read_bytes,
-            "io_written_bytes": report.io_written_bytes,
-        }
+        return LiveUsage(
+            memory_bytes=self.memory_bytes if self.members else 0,
+            memory_peak_bytes=report.memory_peak_bytes,
+            cpu_seconds=report.cpu_seconds,
+            cpu_throttled_seconds=report.cpu_throttled_seconds,
+            pids=self.threads,
+            pids_peak=report.pids_peak,
+            io_read_bytes=report.io_read_bytes,
+            io_written_bytes=report.io_written_bytes,
+        )
 
     @property
     def cpu_seconds(self) -> float:
@@ -233,7 +233,7 @@ class Execution(Group):
                 )
 
     def _own_gauge(self, entry: Entry | None = None) -> MemoryGauge | None:
-        limit = (entry or self.entry).caps.memory_bytes
+        limit = (entry or self.entry).limits.memory_bytes
         return None if limit is None else MemoryGauge(limit)
 
 

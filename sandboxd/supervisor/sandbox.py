@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
+from sandboxd.protocol.dialogue import LiveUsage
 from sandboxd.protocol.evidence import Owner, Reason, Verdict
 from sandboxd.protocol.supervision import State, StateDirectory
 from sandboxd.supervisor import pace
@@ -56,8 +56,8 @@ class Sandbox:
         self._directory = directory
         self._abilities = abilities
         self._signaller = signaller
-        self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
-        self._throttle = Throttle(state.caps, now, abilities.processors)
+        self._gauge = MemoryGauge(state.limits.memory_bytes or 1 << 62)
+        self._throttle = Throttle(state.limits, now, abilities.processors)
         # A predecessor may have left the sandbox stopped.
         self._stopped = directory.was_throttled(state.sandbox)
         self._marked = self._stopped
@@ -80,9 +80,9 @@ class Sandbox:
     def follow(self, state: State) -> list[Execution]:
         """Take over a changed state; return the executions that are no longer wanted."""
         now = time.monotonic()
-        if state.caps != self.state.caps:
-            self._gauge = MemoryGauge(state.caps.memory_bytes or 1 << 62)
-            self._throttle.set_caps(state.caps, now)
+        if state.limits != self.state.limits:
+            self._gauge = MemoryGauge(state.limits.memory_bytes or 1 << 62)
+            self._throttle.set_caps(state.limits, now)
             self._has_new_caps = True
         if self.state.suspended and not state.suspended:
             # The shims let everybody go on.
@@ -122,22 +122,22 @@ class Sandbox:
         else:
             execution.meet(process, self.state.uid)
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> LiveUsage:
         """Return the usage at the last look, CPU and IO of running executions; None = unknown."""
         running = [execution.report() for execution in self.executions.values()]
         reads_io = self._abilities.reads_io
         whole = self.is_whole
-        return {
-            "memory_bytes": self._gauge.used_bytes,
-            "memory_peak_bytes": self._memory_peak if whole else None,
-            "cpu_seconds": sum(report.cpu_seconds or 0.0 for report in running),
-            "cpu_throttled_seconds": self._throttled_seconds if whole else None,
-            "pids": self._threads,
-            "pids_peak": self._pids_peak if whole else None,
-            "io_read_bytes": sum(r.io_read_bytes or 0 for r in running) if reads_io else None,
-            "io_written_bytes": sum(r.io_written_bytes or 0 for r in running) if reads_io else None,
-            "of_running_only": True,
-        }
+        return LiveUsage(
+            memory_bytes=self._gauge.used_bytes,
+            memory_peak_bytes=self._memory_peak if whole else None,
+            cpu_seconds=sum(report.cpu_seconds or 0.0 for report in running),
+            cpu_throttled_seconds=self._throttled_seconds if whole else None,
+            pids=self._threads,
+            pids_peak=self._pids_peak if whole else None,
+            io_read_bytes=sum(r.io_read_bytes or 0 for r in running) if reads_io else None,
+            io_written_bytes=sum(r.io_written_bytes or 0 for r in running) if reads_io else None,
+            of_running_only=True,
+        )
 
     @property
     def _threads(self) -> int:
@@ -309,7 +309,7 @@ class Sandbox:
 
     def _judge_times(self) -> None:
         for execution in self._living():
-            limit = execution.entry.caps.cpu_seconds
+            limit = execution.entry.limits.cpu_seconds
             if limit is not None and execution.cpu_seconds >= limit:
                 used = execution.cpu_seconds
                 verdict = Verdict(
@@ -323,9 +323,9 @@ class Sandbox:
         if not self._abilities.changes_rlimits:
             return
         for execution in self.executions.values():
-            caps = execution.entry.caps
-            pids = caps.pids or self.state.caps.pids
-            data = caps.data_bytes or self.state.caps.data_bytes
+            caps = execution.entry.limits
+            pids = caps.pids or self.state.limits.pids
+            data = caps.data_bytes or self.state.limits.data_bytes
             for pid in execution.members:
                 with suppress(ProcessLookupError, PermissionError, ValueError):
                     if pids is not None and self.state.uid is not None:

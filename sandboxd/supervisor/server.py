@@ -17,11 +17,11 @@ import os
 import signal
 import sys
 import time
-from typing import Any
+from typing import assert_never
 
 from sandboxd.osutil.privileges import of_this_process
 from sandboxd.osutil.readiness import notify_ready
-from sandboxd.protocol.codec import to_object
+from sandboxd.protocol import dialogue
 from sandboxd.protocol.evidence import socket_path
 from sandboxd.protocol.supervision import PROTOCOL, StateDirectory
 from sandboxd.supervisor.doorbell import Doorbell
@@ -197,47 +197,61 @@ class Server:
 
     # -- orders
 
-    def _obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        name = str(order.get("sandbox", ""))
-        sandbox = self._processes.sandboxes.get(name)
-        match order.get("op"):
-            case "hello":
-                return {"ok": True, "protocol": PROTOCOL, "pid": os.getpid(),
-                        "scheduling": self._abilities.scheduling,
-                        "reads_io": self._abilities.reads_io,
-                        "sees_shared": self._abilities.sees_shared,
-                        "sees_mapped": self._abilities.sees_mapped,
-                        "measures_exactly": self._abilities.measures_exactly,
-                        "changes_rlimits": self._abilities.changes_rlimits,
-                        "missing": list(self._abilities.missing)}  # fmt: skip
-            case "load":
+    def _obey(self, order: dialogue.Order) -> dialogue.Answer:
+        match order:
+            case dialogue.Hello():
+                return self._greeting()
+            case dialogue.Load(name):
                 why = self._load(name)
-                return {"ok": why is None, "why": why}
-            case "memory" if sandbox is not None:
+                return dialogue.Loaded(why is None, why)
+            case dialogue.Stop():
+                self._stopping = True
+                return dialogue.Obeyed()
+        sandbox = self._processes.sandboxes.get(order.sandbox)
+        return dialogue.Refused() if sandbox is None else self._obey_on(sandbox, order)
+
+    def _obey_on(self, sandbox: Sandbox, order: dialogue.OrderOnSandbox) -> dialogue.Answer:
+        match order:
+            case dialogue.AskMemory():
                 self._look_now(sandbox)
-                return {"ok": True, "used_bytes": sandbox.used_bytes}
-            case "usage" if sandbox is not None:
+                return dialogue.MemoryNow(True, sandbox.used_bytes)
+            case dialogue.AskUsage():
                 self._look_now(sandbox)
-                return {"ok": True, "usage": sandbox.usage()}
-            case "executions" if sandbox is not None:
+                return dialogue.UsageNow(True, sandbox.usage())
+            case dialogue.AskExecutions():
                 self._look_now(sandbox)
                 told = list(sandbox.executions.items())[:_MOST_TOLD]
-                used = {name: one.usage() for name, one in told}
-                return {"ok": True, "executions": used}
-            case "kill" if sandbox is not None:
+                return dialogue.ExecutionsNow(True, {name: one.usage() for name, one in told})
+            case dialogue.Kill():
                 sandbox.kill()
-            case "sweep" if sandbox is not None and not sandbox.executions:
+            case dialogue.Sweep():
+                if sandbox.executions:
+                    return dialogue.Refused()
                 sandbox.kill()
-            case "ended" if sandbox is not None and order["execution"] in sandbox.executions:
-                execution = sandbox.executions[order["execution"]]
+            case dialogue.Conclude():
+                execution = sandbox.executions.get(order.execution)
+                if execution is None:
+                    return dialogue.Refused()
                 execution.write_report(time.monotonic(), at_once=True)
-                verdict = execution.verdict
-                return {"ok": True, "verdict": verdict and to_object(verdict)}
-            case "stop":
-                self._stopping = True
+                return dialogue.Concluded(True, execution.verdict)
             case _:
-                return {"ok": False}
-        return {"ok": True}
+                assert_never(order)
+        return dialogue.Obeyed()
+
+    def _greeting(self) -> dialogue.Greeting:
+        abilities = self._abilities
+        return dialogue.Greeting(
+            ok=True,
+            protocol=PROTOCOL,
+            pid=os.getpid(),
+            scheduling=abilities.scheduling,
+            reads_io=abilities.reads_io,
+            sees_shared=abilities.sees_shared,
+            measures_exactly=abilities.measures_exactly,
+            changes_rlimits=abilities.changes_rlimits,
+            missing=tuple(abilities.missing),
+            sees_mapped=abilities.sees_mapped,
+        )
 
 
 def main(runtime_directory: str) -> None:

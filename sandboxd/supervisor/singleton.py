@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 
 from sandboxd.osutil.locks import open_lock
-from sandboxd.osutil.objects import encode
 from sandboxd.osutil.seqpacket import connect
+from sandboxd.protocol.dialogue import ORDERS, Stop
 
 _END_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -25,7 +25,7 @@ def become_the_one(lock_path: str, socket_path: str) -> int:
     if _try(fd):
         return fd
     with suppress(OSError), connect(socket_path, timeout_seconds=_END_SECONDS) as asking:
-        asking.send(encode({"op": "stop"}))
+        asking.send(ORDERS.encode(Stop()))
     deadline = time.monotonic() + _END_SECONDS
     while not _try(fd):
         if time.monotonic() > deadline:

@@ -13,6 +13,7 @@ import pytest
 
 from sandboxd.launch.supervisor import NotSupervised, SupervisorClient
 from sandboxd.osutil.files import write_whole
+from sandboxd.protocol.dialogue import Stop
 from sandboxd.protocol.supervision import Caps, State
 
 STATE = State("abcdefghijkl", None, Caps(memory_bytes=64 << 20))
@@ -32,7 +33,7 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[SupervisorClient]:
     try:
         yield made
     finally:
-        await made.tell({"op": "stop"})
+        await made.tell(Stop())
         made.close()
         for process in started:
             process.wait(timeout=30)

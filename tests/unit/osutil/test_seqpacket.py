@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandboxd.osutil import seqpacket
-from sandboxd.osutil.objects import decode, encode
+from sandboxd.osutil.objects import encode
 
 
 class Served:
@@ -74,22 +74,22 @@ def test_a_question_is_answered(stack: ExitStack, tmp_path: Path) -> None:
     answers = []
 
     def ask() -> None:
-        question = {"op": "hello"}
+        question = b"hello"
         answers.append(seqpacket.ask(made.path, question, timeout_seconds=5, max_bytes=256))
 
     asking = threading.Thread(target=ask)
     asking.start()
     assert made.turn() == []
     (received,) = made.turn()
-    assert decode(received.packet) == {"op": "hello"}
-    made.server.send(received.connection, encode({"ok": True}))
+    assert received.packet == b"hello"
+    made.server.send(received.connection, b"good day")
     asking.join()
-    assert answers == [{"ok": True}]
+    assert answers == [b"good day"]
 
 
 def test_nobody_to_ask(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        seqpacket.ask(str(tmp_path / "none"), {}, timeout_seconds=5, max_bytes=256)
+        seqpacket.ask(str(tmp_path / "none"), b"hello", timeout_seconds=5, max_bytes=256)
 
 
 def test_a_descriptor_comes_along(stack: ExitStack, tmp_path: Path) -> None:

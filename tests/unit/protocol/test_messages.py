@@ -9,7 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandboxd.protocol import building, evidence, link, records, spawning, specification
+from sandboxd.protocol import (
+    building,
+    dialogue,
+    evidence,
+    link,
+    records,
+    spawning,
+    specification,
+    supervision,
+)  # fmt: skip
 from sandboxd.protocol.codec import Codec, Kinds
 
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
@@ -23,6 +32,14 @@ CODECS: dict[str, tuple[Any, Codec[Any] | Kinds[Any]]] = {
     "building.ANSWERS": (building.Answer, building.ANSWERS),
     "records.START": (records.StartRecord, records.START),
     "records.END": (records.EndRecord, records.END),
+    "dialogue.ORDERS": (dialogue.Order, dialogue.ORDERS),
+    "dialogue.LOADED": (dialogue.Loaded, dialogue.LOADED),
+    "dialogue.GREETING": (dialogue.Greeting, dialogue.GREETING),
+    "dialogue.MEMORY_NOW": (dialogue.MemoryNow, dialogue.MEMORY_NOW),
+    "dialogue.USAGE_NOW": (dialogue.UsageNow, dialogue.USAGE_NOW),
+    "dialogue.EXECUTIONS_NOW": (dialogue.ExecutionsNow, dialogue.EXECUTIONS_NOW),
+    "dialogue.CONCLUDED": (dialogue.Concluded, dialogue.CONCLUDED),
+    "supervision.STATE": (supervision.State, supervision.STATE),
     "evidence.VERDICT": (evidence.Verdict, evidence.VERDICT),
     "evidence.USAGE": (evidence.MeasuredUsage, evidence.USAGE),
     "specification": (specification.ShimSpec, specification.SPECIFICATION),

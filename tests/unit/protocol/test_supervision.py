@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandboxd.protocol.supervision import Caps, Entry, State, StateDirectory, parse
+from sandboxd.protocol.codec import Malformed
+from sandboxd.protocol.supervision import Caps, Entry, State, StateDirectory
 
 STATE = State(
     "abcdefghijkl",
@@ -61,11 +63,33 @@ def test_a_removed_one_was_never_throttled(directory: StateDirectory) -> None:
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"{}", b'{"protocol":2}'])
 def test_an_unreadable_one_is_said_to_be(directory: StateDirectory, text: bytes) -> None:
     Path(directory.path, "abcdefghijkl.json").write_bytes(text)
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(Malformed, match="cannot read"):
         directory.read("abcdefghijkl")
 
 
 @pytest.mark.parametrize("change", [{"uid": 0}, {"protocol": 2}])
-def test_root_is_never_supervised(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"root|protocol"):
-        parse({**STATE.dump(), **change})
+def test_root_is_never_supervised(directory: StateDirectory, change: dict[str, Any]) -> None:
+    directory.write(replace(STATE, **change))
+    with pytest.raises(Malformed, match=r"root|protocol"):
+        directory.read(STATE.sandbox)
+
+
+def test_a_state_of_the_release_before(directory: StateDirectory) -> None:
+    """And its supervisor, which may live a while longer than its daemon, reads ours."""
+    written = {
+        "protocol": 1, "sandbox": "abcdefghijkl", "uid": 1879048200, "suspended": True,
+        "limits": {"memory_bytes": 1 << 28, "cpus": 1.5, "pids": 64, "io_read_bytes_per_second": 1,
+                   "io_write_bytes_per_second": None, "cpu_seconds": None, "data_bytes": None},
+        "executions": [
+            {"id": "mnopqrstuvwx", "evidence_directory": "/run/x", "shim_pid": 77,
+             "shim_start_time": 123456,
+             "limits": {"memory_bytes": None, "cpus": None, "pids": None,
+                        "io_read_bytes_per_second": None, "io_write_bytes_per_second": None,
+                        "cpu_seconds": 2.5, "data_bytes": None}},
+        ],
+    }  # fmt: skip
+    path = Path(directory.path, "abcdefghijkl.json")
+    path.write_text(json.dumps(written))
+    assert directory.read("abcdefghijkl") == STATE
+    directory.write(STATE)
+    assert json.loads(path.read_text()) == written

@@ -10,17 +10,15 @@ import pytest
 
 from sandboxd.launch.supervisor import NotSupervised, SupervisorClient
 from sandboxd.osutil.privileges import of_this_process
+from sandboxd.protocol.dialogue import Greeting
+from sandboxd.protocol.supervision import PROTOCOL
 from sandboxd.schemes.rlimit import RlimitScheme
 from tests.unit.values import a_sandbox, an_execution
 
-ABILITIES: dict[str, Any] = {
-    "reads_io": True,
-    "sees_shared": True,
-    "measures_exactly": True,
-    "changes_rlimits": True,
-    "scheduling": "normal",
-    "missing": [],
-}
+ABILITIES = Greeting(
+    ok=True, protocol=PROTOCOL, pid=1, scheduling="normal", reads_io=True, sees_shared=True,
+    measures_exactly=True, changes_rlimits=True, missing=(),
+)  # fmt: skip
 
 
 class Refusing(SupervisorClient):
@@ -28,7 +26,7 @@ class Refusing(SupervisorClient):
 
     why: str | None = None
 
-    async def open(self) -> dict[str, Any]:
+    async def open(self) -> Greeting:
         self.directory.make()
         return ABILITIES
 
