@@ -209,11 +209,12 @@ def _tuple_loader(arguments: tuple[Any, ...]) -> _Load:
     def load(value: Any, path: str) -> tuple[Any, ...]:
         if type(value) is not list:
             raise _wrong(path, "an array", value)
+        inside = f"{path}[]"
         if any_number:
-            return tuple([loaders[0](one, f"{path}[]") for one in value])
+            return tuple([loaders[0](one, inside) for one in value])
         if len(value) != len(loaders):
             raise Malformed(f"cannot read {path}: {len(value)} values, not {len(loaders)}")
-        return tuple([one(item, f"{path}[]") for one, item in zip(loaders, value, strict=True)])
+        return tuple([one(item, inside) for one, item in zip(loaders, value, strict=True)])
 
     return load
 
@@ -222,7 +223,8 @@ def _mapping_loader(inner: _Load) -> _Load:
     def load(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:
             raise _wrong(path, "an object", value)
-        return {key: inner(one, f"{path}[]") for key, one in value.items()}
+        inside = f"{path}[]"
+        return {key: inner(one, inside) for key, one in value.items()}
 
     return load
 
