@@ -50,7 +50,11 @@ def connect(path: str, timeout: float | None = 60.0) -> socket.socket:
     """A connection for bytes that are no request of `request`; each wait is bounded."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(timeout)
-    connection.connect(path)
+    try:
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
