@@ -21,7 +21,7 @@ from sandboxd.protocol.codec import Codec
 from sandboxd.protocol.evidence import MeasuredUsage, Verdict
 
 # Of the messages between daemon and spawner (spawning.py).
-PROTOCOL = 6
+PROTOCOL = 7
 
 START_FILE = "start.json"
 RECORD_FILE = "record.json"
