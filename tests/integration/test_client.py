@@ -465,7 +465,7 @@ def test_one_request_goes_on_over_a_restart_of_the_daemon(way: str) -> None:
         wait = "while ! test -e go; do sleep 0.05; done; cat go"
         once = pool.submit(Sandbox.once, wait, read_files=["go"], socket=daemon.socket)
         # A start that is cut short is undone, and made anew by the retry in another sandbox.
-        while not daemon.ok("GET", "/v1/executions?status=running")["executions"]:
+        while not daemon.ok("GET", "/v1/executions?status=RUNNING")["executions"]:
             assert not once.done()
         daemon.stop() if way == "stop" else daemon.kill()
         daemon.start()
