@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from . import recipe
+from . import recipe, tsc
 from .host import MachineError
 from .image import Image
 
@@ -113,7 +113,8 @@ def _qemu(image: Image, options: Options) -> list[str]:
         # Without "fast" string instructions, which the emulator runs byte by byte.
         Accelerator.TCG: ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max,-erms,-fsrm"],
     }[options.accelerator]
-    arguments = " ".join((*recipe.KERNEL_ARGUMENTS, *options.kernel_arguments))
+    counter = tsc.kernel_arguments() if options.accelerator is Accelerator.TCG else ()
+    arguments = " ".join((*recipe.KERNEL_ARGUMENTS, *counter, *options.kernel_arguments))
     # The overlay dies with the machine, so nothing needs to reach the host's disk for sure.
     drive = f"file={OVERLAY},format=qcow2,if=none,id=root,cache=unsafe,discard=unmap"
     command = image.emulator.machine()
