@@ -39,6 +39,7 @@ _ANY_PACKAGES = (
     "e2fsprogs",
     "quota",
     "curl",
+    "git",
     "dmsetup",
     "init-system-helpers",
     "busybox-static",  # the initial RAM disk's only program
