@@ -68,9 +68,9 @@ def start_child(
     )
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
     started, started_at = time.monotonic(), time.time()
-    pid = os.fork()
+    pid, to_join = _fork(job)
     if pid == 0:
-        _child(execution, theirs, error_write, pid_namespace=pid_namespace, job=job)
+        _child(execution, theirs, error_write, pid_namespace=pid_namespace, to_join=to_join)
     for fd in {*theirs.stdio, error_write}:
         os.close(fd)
     if theirs.channel is not None:
@@ -83,6 +83,17 @@ def start_child(
         ours.channel.close()
         ours = _Ends((master,), master, None)
     return Child(pid, ours.stdio, ours.input_fd, terminal_fd, started, started_at, setup)
+
+
+def _fork(job: str | None) -> tuple[int, str | None]:
+    """Return the child's pid, 0 in the child, and the cgroup that the child has to join yet."""
+    if job is None:
+        return os.fork(), None
+    try:
+        return job_cgroup.fork_into(job), None
+    except OSError:
+        # Linux before 5.7, or a container's filter.
+        return os.fork(), job
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +135,12 @@ def _child(
     error_fd: int,
     *,
     pid_namespace: bool,
-    job: str | None,
+    to_join: str | None,
 ) -> NoReturn:
     failed = Failed("internal", 0, "the child ended before exec")
     try:
-        if job is not None:
-            job_cgroup.join(job)
+        if to_join is not None:
+            job_cgroup.join(to_join)
         # Hosts whose root lacks CAP_SYS_RESOURCE refuse some values; the shim names that.
         with suppress(PermissionError):
             enter.raise_oom_score()
