@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("requires_root")
 # What is taken out of isolation/enter.py, and what the shim must say. Without no_new_privs the
 # kernel takes no filter, so that its turn never comes.
 FORGOTTEN = {
-    'seccomp.load(seccomp.Filter(spec["filter"]))': "not filtered",
+    "seccomp.load(seccomp.Filter(command.filter))": "not filtered",
     "os.setresuid(uid, uid, uid)": "Uid",
     "os.setresgid(gid, gid, gid)": "Gid",
     "linux.drop_capability_bounding_set()": "CapBnd",
