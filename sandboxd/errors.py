@@ -32,7 +32,8 @@ class SandboxdError(Exception):
     """Raised when sandboxd cannot do what was asked; `code` is the stable contract."""
 
     code: ClassVar[str] = "INTERNAL"
-    retryable: ClassVar[bool] = False
+    # Whether the same request may succeed later.
+    retryable = False
 
     def __init__(
         self,
@@ -41,9 +42,15 @@ class SandboxdError(Exception):
         hint: str | None = None,
         details: Mapping[str, Any] | None = None,
         of_others: Mapping[str, Any] | None = None,
+        retryable: bool | None = None,
     ) -> None:
-        """Set the error's facts. of_others: details on different callers, for admins alone."""
+        """Set the error's facts.
+
+        of_others: details on different callers, for admins alone. retryable: None = the class's.
+        """
         super().__init__(message)
+        if retryable is not None:
+            self.retryable = retryable
         self.message = message
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
@@ -223,7 +230,7 @@ class DiskUncountable(SandboxdError):
 
 
 class QuotaExceeded(SandboxdError):
-    """Raised when the caller's share is used up."""
+    """Raised when the caller's share is used up, or less than what was asked for."""
 
     code = "CALLER_QUOTA_EXCEEDED"
     retryable = True
@@ -242,7 +249,7 @@ class Unavailable(SandboxdError):
 
 
 class CapacityExceeded(Unavailable):
-    """Raised when a memory limit does not fit into the host's budget."""
+    """Raised when a request does not fit into the host's budget, beside others' or at all."""
 
     code = "CAPACITY_EXCEEDED"
 

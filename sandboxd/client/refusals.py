@@ -108,7 +108,7 @@ def refusal(status: int, body: bytes, retry_after: str | None = None) -> Sandbox
         form = json.loads(body)["error"]
         code, message = str(form["code"]), str(form["message"])
         details: dict[str, Any] = {**form["details"], "request_id": form["request_id"]}
-        hint = form["hint"]
+        hint, retryable = form["hint"], bool(form["retryable"])
         if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
             details[RETRY_AFTER] = int(retry_after[:9])
     except (ValueError, KeyError, TypeError):
@@ -118,7 +118,9 @@ def refusal(status: int, body: bytes, retry_after: str | None = None) -> Sandbox
         return ServerTooOld(
             f"{message}: this sandboxd is too old for it", hint=_UPGRADE, details=details
         )
-    return of_code(code, message, hint, details)
+    error = of_code(code, message, hint, details)
+    error.retryable = retryable
+    return error
 
 
 def of_code(

@@ -185,9 +185,12 @@ class Patience:
         self._give_up = time.monotonic() + seconds
 
     def pause_seconds(self, error: SandboxdError) -> float:
-        """Return the seconds before the next attempt. Raises `error` when the time is over."""
+        """Return the seconds before the next attempt.
+
+        Raises `error` when the time is over, or when time makes no room.
+        """
         left = self._give_up - time.monotonic()
-        if left <= 0:
+        if left <= 0 or not error.retryable:
             raise error
         wanted = float(error.details.get(RETRY_AFTER, _BUSY_PAUSE_SECONDS))
         return min(max(wanted, _LEAST_PAUSE_SECONDS), left)

@@ -117,6 +117,11 @@ def _shown(name: str, value: float) -> str:
     return f"{int(value)} ({format_bytes(int(value))})"
 
 
+def _exact(size_bytes: int) -> str:
+    """Return a size to the byte, for a hint that a caller may repeat."""
+    return f"{size_bytes} bytes ({format_bytes(size_bytes)})"
+
+
 def check_required(
     required: Iterable[str], by: EnforcedBy | None, enforcement: Mapping[str, Enforcement]
 ) -> None:
@@ -175,18 +180,26 @@ class CallerQuota:
                      "asked": asked},
         )  # fmt: skip
 
-    def check(self, *, owner_uid: int, what: str, used: int, asked: int) -> None:
-        """Raise QuotaExceeded when `asked` more of the quota `what` do not fit."""
+    def check(self, *, owner_uid: int, what: str, used: int, asked: int, held: int = 0) -> None:
+        """Raise QuotaExceeded when `asked` more of the quota `what` do not fit.
+
+        held: the part of `used` that the changed sandbox keeps.
+        """
         bound = getattr(self, what)
         if bound is None or used + asked <= bound:
             return
         named = _QUOTA_NAMES.get(what, what)
         show = format_bytes if "bytes" in what else str
+        never = held + asked > bound
+        exact = _exact(bound) if "bytes" in what else str(bound)
         raise QuotaExceeded(
             f"cannot give uid {owner_uid} more {named}: {show(used)} of {show(bound)} are in use, "
             f"and {show(asked)} more were asked for",
-            hint="release a sandbox or wait for an execution to end",
+            hint=f"ask for at most {exact}: no caller may have more (max_{what}_per_caller)"
+            if never
+            else "release a sandbox or wait for an execution to end",
             details={"quota": what, "maximum": bound, "used": used, "asked": asked},
+            retryable=not never,
         )
 
 
@@ -214,14 +227,22 @@ class TaskBudget:
 
     def check(self, asked: int, committed: int) -> None:
         """Raise CapacityExceeded when `asked` more do not fit beside `committed`."""
-        if committed + asked > self.total:
-            raise CapacityExceeded(
-                f"cannot let a sandbox with pids {asked} run: sandboxes that run may have too many "
-                f"of {self.total} processes and threads already",
-                hint="wait for an execution to end, or give sandboxes fewer pids",
-                details={"tasks_total": self.total, "tasks_asked": asked},
-                of_others={"tasks_committed": committed},
-            )
+        if committed + asked <= self.total:
+            return
+        never = asked > self.total
+        cannot = f"cannot let a sandbox with pids {asked} run"
+        raise CapacityExceeded(
+            f"{cannot}: all together may have {self.total} processes and threads"
+            if never
+            else f"{cannot}: sandboxes that run may have too many of {self.total} processes and "
+            "threads already",
+            hint=f"give the sandbox at most {self.total} pids ({self.source})"
+            if never
+            else "wait for an execution to end, or give sandboxes fewer pids",
+            details={"tasks_total": self.total, "tasks_asked": asked},
+            of_others={"tasks_committed": committed},
+            retryable=not never,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +274,11 @@ class TerminalBudget:
         if of_all >= kept:
             raise CapacityExceeded(
                 f"cannot give an execution a terminal: {kept} have one, as many as may have",
-                hint="wait for one to end, run without tty, or raise kernel.pty.max",
+                hint="wait for one to end, run without tty, or raise kernel.pty.max"
+                if kept
+                else "run without tty, or raise kernel.pty.max",
                 details={"terminals_total": kept},
+                retryable=kept > 0,
             )
         fair = FairSum(kept, _LITTLE_TERMINALS, max(_LITTLE_TERMINALS, kept // 4))
         if of_caller >= fair.share(of_all - of_caller):
@@ -278,16 +302,27 @@ class Budget:
         """The aggregate limit."""
         return self.host_bytes - self.reserve_bytes
 
-    def check(self, asked_bytes: int, committed_bytes: int) -> None:
-        """Raise CapacityExceeded when `asked_bytes` more do not fit."""
-        if committed_bytes + asked_bytes > self.total_bytes:
-            raise CapacityExceeded(
-                f"cannot reserve {format_bytes(asked_bytes)} of memory: less is free of the "
-                f"{format_bytes(self.total_bytes)} that sandboxes may have together",
-                hint="release a sandbox, ask for less memory, or try again later",
-                details={"budget_bytes": self.total_bytes, "asked_bytes": asked_bytes},
-                of_others={"committed_bytes": committed_bytes},
-            )
+    def check(self, asked_bytes: int, committed_bytes: int, *, held_bytes: int = 0) -> None:
+        """Raise CapacityExceeded when `asked_bytes` more do not fit.
+
+        held_bytes: the part of `committed_bytes` that the changed sandbox keeps.
+        """
+        if committed_bytes + asked_bytes <= self.total_bytes:
+            return
+        whole, total = held_bytes + asked_bytes, format_bytes(self.total_bytes)
+        never = whole > self.total_bytes
+        raise CapacityExceeded(
+            f"cannot give a sandbox {format_bytes(whole)} of memory: all together may have {total}"
+            if never
+            else f"cannot reserve {format_bytes(asked_bytes)} of memory: less is free of the "
+            f"{total} that sandboxes may have together",
+            hint=f"ask for at most {_exact(self.total_bytes)}; the host has no more for sandboxes"
+            if never
+            else "release a sandbox, ask for less memory, or try again later",
+            details={"budget_bytes": self.total_bytes, "asked_bytes": asked_bytes},
+            of_others={"committed_bytes": committed_bytes},
+            retryable=not never,
+        )
 
     def default_memory(self, explicit: int | None) -> int:
         """Return the memory limit, by default min(2 GiB, half the budget). Raises ConfigError."""

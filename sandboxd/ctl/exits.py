@@ -40,7 +40,7 @@ def of_error(error: SandboxdError) -> int:
         case ExecutionNotStarted() if error.details.get("step") == "exec":
             is_missing = error.details.get("errno") == errno.ENOENT
             return NOT_FOUND if is_missing else NOT_EXECUTABLE
-        case CapacityExceeded() | QuotaExceeded() | Draining():
+        case CapacityExceeded() | QuotaExceeded() | Draining() if error.retryable:
             return NO_CAPACITY
         case _:
             return REFUSED

@@ -263,8 +263,12 @@ class Registry:
         memory_bytes: int = 0,
         executions: int = 0,
         record_bytes: int = 0,
+        held_bytes: int = 0,
     ) -> None:
-        """Raise QuotaExceeded when the owner's use plus these amounts passes the owner's share."""
+        """Raise QuotaExceeded when the owner's use plus these amounts passes the owner's share.
+
+        held_bytes: memory or record that the changed sandbox keeps.
+        """
         lives, mine = self._lives(owner_uid), self._reserved(owner_uid)
         used = {
             "sandboxes": len(lives) + len(mine),
@@ -281,7 +285,10 @@ class Registry:
         }
         for what, more in asked.items():
             if more > 0:
-                self.quota.check(owner_uid=owner_uid, what=what, used=used[what], asked=more)
+                held = held_bytes if what.endswith("_bytes") else 0
+                self.quota.check(
+                    owner_uid=owner_uid, what=what, used=used[what], asked=more, held=held
+                )
         records, wanted = self.quota.records, used["record_bytes"] + record_bytes
         if records is not None and record_bytes > 0 and owner_uid != 0 and wanted > records.little:
             others = self._records_of_others(owner_uid)

@@ -93,8 +93,11 @@ class Sandboxes:
             sandbox, metadata = live.sandbox, asked.metadata
             _check_not_released(sandbox)
             if metadata is not None:
-                more = sandbox_bytes(replace(sandbox, metadata=metadata)) - sandbox_bytes(sandbox)
-                self._context.registry.check_quota(sandbox.owner_uid, record_bytes=more)
+                held = sandbox_bytes(sandbox)
+                more = sandbox_bytes(replace(sandbox, metadata=metadata)) - held
+                self._context.registry.check_quota(
+                    sandbox.owner_uid, record_bytes=more, held_bytes=held
+                )
             if asked.limits.as_dict():
                 await self._change_limits(live, asked.limits, force=asked.force)
                 sandbox.names_timeout |= asked.limits.timeout_seconds is not None
@@ -251,8 +254,13 @@ class Sandboxes:
                 details={"limit": "memory_bytes", "asked": limits.memory_bytes, "current": used},
             )
         if more > 0:
-            context.registry.check_quota(sandbox.owner_uid, memory_bytes=more)
-            context.registry.budget.check(more, context.registry.committed_bytes)
+            held_bytes = sandbox.limits.memory_bytes
+            context.registry.check_quota(
+                sandbox.owner_uid, memory_bytes=more, held_bytes=held_bytes
+            )
+            context.registry.budget.check(
+                more, context.registry.committed_bytes, held_bytes=held_bytes
+            )
         is_busy = bool(live.running()) or live.starting > 0
         if limits.pids > sandbox.limits.pids and is_busy:
             held = context.scheme.holds_all_tasks

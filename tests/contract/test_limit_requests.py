@@ -86,7 +86,18 @@ def test_more_memory_than_the_host_has_is_refused(daemon: Daemon) -> None:
     if answer.status == 400:
         refused(answer, 400, "LIMIT_TOO_LARGE")
     else:
-        refused(answer, 503, "CAPACITY_EXCEEDED")
+        error = refused(answer, 503, "CAPACITY_EXCEEDED")
+        assert (error["retryable"], "Retry-After" in answer.headers) == (False, False)
+        assert str(error["details"]["budget_bytes"]) in error["hint"]
+
+
+def test_a_change_to_more_memory_than_the_host_has_is_refused(daemon: Daemon, sandbox: Any) -> None:
+    budget = daemon.ok("GET", "/v1/host")["capacity"]["budget_bytes"]
+    body = {"limits": {"memory_bytes": budget + 1}}
+    error = refused(
+        daemon.request("PATCH", f"/v1/sandboxes/{sandbox['id']}", body), 503, "CAPACITY_EXCEEDED"
+    )
+    assert error["retryable"] is False
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,8 @@ def test_the_server_says_after_how_long_and_the_caller_for_how_long() -> None:
     assert "retry_after_seconds" not in refusal(503, form("DRAINING"), "soon").details
     with pytest.raises(CapacityExceeded):
         Patience(0).pause_seconds(error)
+    with pytest.raises(CapacityExceeded):
+        Patience(60).pause_seconds(refusal(503, form("CAPACITY_EXCEEDED", retryable=False)))
 
 
 def test_outside_asyncio_it_says_so() -> None:

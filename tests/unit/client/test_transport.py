@@ -204,9 +204,9 @@ def test_a_socket_that_may_not_be_used(tmp_path: Path) -> None:
     assert unreachable.value.number == errno.EACCES
 
 
-def form(code: str, details: dict[str, object] | None = None) -> bytes:
+def form(code: str, details: dict[str, object] | None = None, *, retryable: bool = True) -> bytes:
     error = {
-        "code": code, "message": "cannot", "hint": "do", "retryable": False,
+        "code": code, "message": "cannot", "hint": "do", "retryable": retryable,
         "details": details or {"a": 1}, "request_id": "abcdefghijkl",
     }  # fmt: skip
     return json.dumps({"error": error}).encode()
@@ -225,7 +225,8 @@ def form(code: str, details: dict[str, object] | None = None) -> bytes:
 def test_a_refusal_is_its_class_again(code: str, kind: type[errors.SandboxdError]) -> None:
     error = refusal(400, form(code))
     assert type(error) is kind
-    assert (error.message, error.hint) == ("cannot", "do")
+    assert (error.message, error.hint, error.retryable) == ("cannot", "do", True)
+    assert not refusal(400, form(code, retryable=False)).retryable
     assert error.details["request_id"] == "abcdefghijkl"
 
 

@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from sandboxd.core.model import EnforcedBy, Enforcement, LimitChanges
-from sandboxd.core.policy import Budget, LimitPolicy, TaskBudget, TerminalBudget, check_required
+from sandboxd.core.policy import (
+    Budget,
+    CallerQuota,
+    LimitPolicy,
+    TaskBudget,
+    TerminalBudget,
+    check_required,
+)
 from sandboxd.errors import (
     CapacityExceeded,
     ConfigError,
@@ -124,6 +131,51 @@ def test_budget_is_the_hosts_less_the_reserve() -> None:
     assert caught.value.details == {"budget_bytes": 7 * GIB, "asked_bytes": 4 * GIB}
     assert caught.value.of_others == {"committed_bytes": 3 * GIB + 1}
     assert caught.value.retryable
+
+
+def test_more_memory_than_all_may_have_never_fits() -> None:
+    budget = Budget(8 * GIB, 1 * GIB)
+    budget.check(7 * GIB, 0)
+    with pytest.raises(CapacityExceeded) as caught:
+        budget.check(7 * GIB + 1, 0)
+    assert (caught.value.retryable, "at most 7516192768 bytes" in str(caught.value.hint)) == (
+        False,
+        True,
+    )
+    # A sandbox that grows keeps its own memory.
+    with pytest.raises(CapacityExceeded) as caught:
+        budget.check(3 * GIB, 5 * GIB, held_bytes=4 * GIB)
+    assert caught.value.retryable
+    with pytest.raises(CapacityExceeded) as caught:
+        budget.check(3 * GIB + 1, 5 * GIB, held_bytes=4 * GIB)
+    assert not caught.value.retryable
+
+
+def test_more_than_a_bound_of_tasks_or_terminals_never_fits() -> None:
+    with pytest.raises(CapacityExceeded) as caught:
+        TaskBudget(32768, "kernel.pid_max").check(28673, 0)
+    assert (caught.value.retryable, "at most 28672" in str(caught.value.hint)) == (False, True)
+    with pytest.raises(CapacityExceeded) as caught:
+        TerminalBudget(2).check(owner_uid=7, of_caller=0, of_all=0)
+    assert (caught.value.retryable, "kernel.pty.max" in str(caught.value.hint)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("what", "held", "fits", "never"),
+    [("memory_bytes", 0, GIB, GIB + 1), ("memory_bytes", GIB // 2, GIB // 2, GIB // 2 + 1),
+     ("pids", 0, 100, 101), ("record_bytes", 0, 64, 65)],
+)  # fmt: skip
+def test_more_than_a_caller_may_have_at_all_never_fits(
+    what: str, held: int, fits: int, never: int
+) -> None:
+    quota = CallerQuota(memory_bytes=GIB, pids=100, record_bytes=64)
+    with pytest.raises(QuotaExceeded) as caught:
+        quota.check(owner_uid=7, what=what, used=held + 1, asked=fits, held=held)
+    assert caught.value.retryable
+    with pytest.raises(QuotaExceeded) as caught:
+        quota.check(owner_uid=7, what=what, used=held, asked=never, held=held)
+    assert not caught.value.retryable
+    assert f"max_{what}_per_caller" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("host", "default"), [(64, 2 * GIB), (3, GIB)])

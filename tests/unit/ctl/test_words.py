@@ -17,6 +17,7 @@ from sandboxd.errors import (
     ExecutionNotStarted,
     InternalError,
     InvalidRequest,
+    QuotaExceeded,
     SandboxdError,
     SandboxNotFound,
 )
@@ -58,6 +59,8 @@ def test_whatever_was_killed_is_137() -> None:
     ("error", "code"),
     [
         (CapacityExceeded("cannot"), 75),
+        (CapacityExceeded("cannot", retryable=False), 125),
+        (QuotaExceeded("cannot", retryable=False), 125),
         (ExecutionLimitReached("cannot"), 75),
         (InvalidRequest("cannot"), 125),
         (SandboxNotFound("cannot"), 125),
