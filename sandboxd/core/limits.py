@@ -37,7 +37,8 @@ class Unit(enum.Enum):
 
 
 class Owners(enum.Enum):
-    """The allowed owners of a limit. An execution's own limit is at most the sandbox's."""
+    """The allowed owners of a limit. An execution's own limit, unless a share, is at most the
+    sandbox's."""
 
     BOTH = "sandbox and execution"
     SANDBOX = "sandbox"
@@ -70,6 +71,11 @@ class Limit(NamedTuple):
     neutral: int | None = None
     # The rlimit that bounds each process.
     rlimit: str | None = None
+
+    @property
+    def bounds_executions(self) -> bool:
+        """Whether an execution's own value is at most the sandbox's."""
+        return self.owners is Owners.BOTH and self.neutral is None
 
 
 LIMITS: tuple[Limit, ...] = (

@@ -68,7 +68,7 @@ class LimitPolicy:
     def for_execution(
         self, sandbox: Limits, asked: LimitChanges, *, at_leisure: bool = False
     ) -> Limits:
-        """Return the sandbox's limits with the changes, at most the sandbox's own.
+        """Return the sandbox's limits with the changes; all but shares at most the sandbox's own.
 
         at_leisure: interactive without a named timeout, so the longest allowed timeout applies.
         Raises InvalidRequest, LimitTooSmall, LimitTooLarge.
@@ -80,7 +80,7 @@ class LimitPolicy:
                 raise InvalidRequest.field(f"limits.{name}", "belongs to the sandbox")
         for name, value in values.items():
             bound = getattr(sandbox, name)
-            if BY_NAME[name].owners is Owners.BOTH and value > bound:
+            if BY_NAME[name].bounds_executions and value > bound:
                 raise _too_large(name, value, bound, "the sandbox's own limit")
         if at_leisure and asked.timeout_seconds is None:
             longest = self.maxima.get("timeout_seconds", _LONGEST_SECONDS)

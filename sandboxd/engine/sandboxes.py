@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 
-from sandboxd.core.limits import SCOPE_LIMITS
+from sandboxd.core.limits import BY_NAME, SCOPE_LIMITS
 from sandboxd.core.model import (
     Caller,
     Enforcement,
@@ -374,10 +374,13 @@ def _is_collected(running: LiveExecution) -> bool:
 
 
 def _follow(execution: Execution, sandbox_limits: Limits) -> Limits:
-    """Return an execution's limits: its own where asked for, at most the sandbox's."""
+    """Return an execution's limits: its own where asked for, all but shares at most the
+    sandbox's."""
     changes = {}
     for name in SCOPE_LIMITS:
         bound = getattr(sandbox_limits, name)
-        own = getattr(execution.limits, name)
-        changes[name] = min(own, bound) if name in execution.own_limits else bound
+        if name in execution.own_limits:
+            own = getattr(execution.limits, name)
+            bound = min(own, bound) if BY_NAME[name].bounds_executions else own
+        changes[name] = bound
     return replace(execution.limits, **changes)

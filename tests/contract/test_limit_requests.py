@@ -102,7 +102,7 @@ def test_a_change_to_more_memory_than_the_host_has_is_refused(daemon: Daemon, sa
 
 @pytest.mark.parametrize(
     ("name", "above"),
-    [("memory_bytes", MEMORY_BYTES + 1), ("cpus", 2.5), ("pids", 513), ("cpu_weight", 101),
+    [("memory_bytes", MEMORY_BYTES + 1), ("cpus", 2.5), ("pids", 513),
      ("io_read_bytes_per_second", "257M"), ("io_write_bytes_per_second", "257M")],
 )  # fmt: skip
 def test_an_execution_may_not_have_more_than_its_sandbox(
@@ -113,6 +113,17 @@ def test_an_execution_may_not_have_more_than_its_sandbox(
     assert error["details"]["limit"] == name
     assert error["details"]["maximum"] == sandbox["limits"][name]
     assert daemon.ok("GET", executions(sandbox))["executions"] == []
+
+
+def test_a_share_of_an_execution_is_not_bounded_by_its_sandbox_s(
+    daemon: Daemon, sandbox: Any
+) -> None:
+    running = start(daemon, sandbox, ["sleep", "300"], limits={"cpu_weight": 10_000})
+    assert running["limits"]["cpu_weight"] == 10_000
+    target = f"/v1/sandboxes/{sandbox['id']}"
+    for weight in (50, 200):
+        daemon.ok("PATCH", target, {"limits": {"cpu_weight": weight}})
+        assert daemon.ok("GET", path_of(running))["limits"]["cpu_weight"] == 10_000
 
 
 def test_an_execution_s_own_limits_are_its_own(daemon: Daemon, sandbox: Any) -> None:

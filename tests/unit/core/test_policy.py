@@ -69,6 +69,15 @@ def test_an_execution_gets_at_most_its_sandbox() -> None:
         POLICY.for_execution(LIMITS, LimitChanges(disk_bytes=1))
 
 
+def test_a_share_of_an_execution_may_be_any_up_to_the_servers_maximum() -> None:
+    asked = LimitChanges(cpu_weight=10_000)
+    assert POLICY.for_execution(LIMITS, asked) == replace(LIMITS, cpu_weight=10_000)
+    policy = LimitPolicy(LIMITS, {"cpu_weight": 200})
+    assert policy.for_execution(LIMITS, LimitChanges(cpu_weight=200)).cpu_weight == 200
+    with pytest.raises(LimitTooLarge, match="this server's maximum is 200"):
+        policy.for_execution(LIMITS, LimitChanges(cpu_weight=201))
+
+
 @pytest.mark.parametrize(
     ("host", "total", "largest"),
     [(31175, 27279, 13639), (32768, 28672, 14336), (4000, 2976, 1488), (100, 50, 25), (1, 1, 1)],
