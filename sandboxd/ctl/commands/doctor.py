@@ -42,11 +42,11 @@ def execute(arguments: argparse.Namespace) -> int:
 def unenforced(host: JsonObject) -> list[str]:
     """Return the names of the limits that are not enforced here, though a holder is needed."""
     values = host["limits"]
-    return [
-        name
-        for name, held in host["enforcement"].items()
-        if held["by"] == "none" and not is_neutral(name, values.get(name))
-    ]
+    return [name for name in _unheld(host) if not is_neutral(name, values.get(name))]
+
+
+def _unheld(host: JsonObject) -> list[str]:
+    return [name for name, held in host["enforcement"].items() if held["by"] == "none"]
 
 
 def _remedy(host: JsonObject) -> str:
@@ -103,5 +103,12 @@ def report(host: JsonObject) -> list[Part]:
         missing.append(f"nothing holds {', '.join(weak)}: {_remedy(host)}")
     if missing:
         lines += ["", "missing:", *(f"  {text}" for text in missing)]
-    verdict = "not all limits are enforced here" if weak else "all limits are enforced"
-    return [*lines, "", verdict]
+    return [*lines, "", _verdict(host)]
+
+
+def _verdict(host: JsonObject) -> str:
+    if unenforced(host):
+        return "not all limits are enforced here"
+    neutral = [f"{name} {host['limits'][name]}" for name in _unheld(host)]
+    reason = f" ({', '.join(neutral)}, the kernel's default, needs no holder)" if neutral else ""
+    return f"all limits are enforced{reason}"

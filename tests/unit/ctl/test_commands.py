@@ -15,6 +15,7 @@ import pytest
 
 from sandboxd.api import streams
 from sandboxd.core.model import Command, ExecutionStatus
+from sandboxd.ctl.commands import doctor
 from sandboxd.ctl.main import COMMANDS
 from tests.unit.api.harness import ADMIN, Served, a_world, served, serving_world
 from tests.unit.fakes.programs import not_found
@@ -305,7 +306,15 @@ async def test_doctor_is_1_until_all_limits_are_held() -> None:
         for part in ("systemd (systemd is PID 1)", "memory.max", "no block device", "basic",
                      "nothing holds io_read_bytes_per_second"):  # fmt: skip
             assert part in ended.stdout.decode()
-        assert json.loads((await ctl(server, "doctor", "-o", "json")).stdout)["scheme"]
+        host = json.loads((await ctl(server, "doctor", "-o", "json")).stdout)
+        assert host["scheme"]
+    for held in host["enforcement"].values():
+        held["by"] = "kernel"
+    assert doctor.report(host)[-1] == "all limits are enforced"
+    host["enforcement"]["cpu_weight"]["by"] = "none"
+    assert doctor.report(host)[-1] == (
+        "all limits are enforced (cpu_weight 100, the kernel's default, needs no holder)"
+    )
 
 
 async def test_without_a_daemon_a_named_socket_is_never_replaced(tmp_path: Path) -> None:
