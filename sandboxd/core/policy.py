@@ -24,8 +24,9 @@ from sandboxd.errors import (
 MIN_MEMORY_BYTES = 4 << 20
 DEFAULT_MEMORY_BYTES = 2 << 30
 DEFAULT_RESERVE_BYTES = 256 << 20
+_DAY_SECONDS = 86400.0
 # The upper bound without a setting.
-_LONGEST_SECONDS = 366 * 86400.0
+_LONGEST_SECONDS = 366 * _DAY_SECONDS
 # The host's reserve of processes and threads: a share, and a least number.
 _TASKS_KEPT_SHARE = 8
 _TASKS_KEPT_LEAST = 1024
@@ -112,7 +113,10 @@ def _too_large(name: str, value: float, bound: float, whose: str) -> LimitTooLar
 
 def _shown(name: str, value: float) -> str:
     """Return a value for a message; sizes to the byte, since compared sizes may be close."""
-    if BY_NAME[name].unit not in (Unit.BYTES, Unit.BYTES_PER_SECOND):
+    unit = BY_NAME[name].unit
+    if unit is Unit.SECONDS and value >= _DAY_SECONDS:
+        return f"{value:.12g} ({value / _DAY_SECONDS:.4g} days)"
+    if unit not in (Unit.BYTES, Unit.BYTES_PER_SECOND):
         return f"{value:g}"
     return f"{int(value)} ({format_bytes(int(value))})"
 

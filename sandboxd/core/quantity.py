@@ -49,7 +49,7 @@ def parse_seconds(value: float | str) -> float:
     """Return seconds, at most ten years, from a number, "90s", "1h 30min". Raises ValueError."""
     if isinstance(value, str):
         value = _sum_of_parts(value.strip())
-    return _positive(value, MAX_SECONDS, "seconds")
+    return _positive(value, MAX_SECONDS, f"{MAX_SECONDS / 86400:g} days")
 
 
 def parse_cpus(value: float | str) -> float:
@@ -60,7 +60,7 @@ def parse_cpus(value: float | str) -> float:
         if match is None or len(text) > _MAX_TEXT:
             raise ValueError('not a number of cores: use 1.5 or "150%"')
         value = float(match[1]) / (100.0 if match[2] else 1.0)
-    cores = _positive(value, MAX_CPUS, "cores")
+    cores = _positive(value, MAX_CPUS, f"{MAX_CPUS:g} cores")
     if cores < 0.01:
         raise ValueError("must be at least 0.01 cores")
     return cores
@@ -82,12 +82,12 @@ def _sum_of_parts(text: str) -> float:
     return total
 
 
-def _positive(value: float, maximum: float, unit: str) -> float:
+def _positive(value: float, maximum: float, shown: str) -> float:
     # Compared before the conversion: an int may be too large for a float.
     if value != value or value in (math.inf, -math.inf) or value <= 0:
         raise ValueError("must be a finite number above 0")
     if value > maximum:
-        raise ValueError(f"must be at most {maximum:g} {unit}")
+        raise ValueError(f"must be at most {shown}")
     return float(value)
 
 

@@ -6,20 +6,23 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sandboxd.core.limits import LIMITS, Owners, Unit
 from sandboxd.core.quantity import parse_bytes, parse_cpus, parse_seconds
 
 
-def count(text: str) -> int:
+def count(text: str, *, least: int = 0, most: int | None = None) -> int:
     """Parse a whole number. Raises ValueError."""
-    if not text.isascii() or not text.isdigit():
-        raise ValueError("must be a whole number")
+    is_number = text.isascii() and text.isdigit()
+    if not is_number or int(text) < least or (most is not None and int(text) > most):
+        bounds = f", {least} or more" if most is None else f" from {least} to {most}"
+        raise ValueError(f"must be a whole number{bounds}")
     return int(text)
 
 
-# Metavar and parser of an option's value, by unit.
+# Metavar and parser of an option's value, by unit; a COUNT also has a maximum.
 _VALUES: dict[Unit, tuple[str, Callable[[str], float]]] = {
     Unit.BYTES: ("SIZE", parse_bytes),
     Unit.BYTES_PER_SECOND: ("SIZE", parse_bytes),
@@ -48,6 +51,8 @@ def add_limits(parser: argparse.ArgumentParser, default: str, *, has_disk: bool 
     group = parser.add_argument_group(f"limits (where not given: {default})")
     for limit in LIMITS:
         metavar, parse = _VALUES[limit.unit]
+        if limit.unit is Unit.COUNT:
+            parse = partial(count, least=1, most=limit.most)
         # An unsupported option is hidden but parsed: the server's refusal gives the reason.
         is_shown = has_disk or limit.owners is not Owners.SANDBOX
         text = limit.text.replace("%", "%%") if is_shown else argparse.SUPPRESS

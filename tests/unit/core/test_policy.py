@@ -44,6 +44,10 @@ def test_what_is_asked_is_taken_to_the_bound_and_never_clamped() -> None:
     assert "4294967296 (4 GiB)" in caught.value.message
     with pytest.raises(LimitTooLarge, match="pids 1001: this server's maximum is 1000"):
         POLICY.for_sandbox(LimitChanges(pids=1001))
+    with pytest.raises(LimitTooLarge, match=r"31536000 \(365 days\): .* is 604800 \(7 days\)"):
+        LimitPolicy(LIMITS, {"timeout_seconds": 604800.0}).for_sandbox(
+            LimitChanges(timeout_seconds=365 * 86400.0)
+        )
 
 
 def test_memory_below_the_shims_own_need_is_refused() -> None:

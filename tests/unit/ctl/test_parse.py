@@ -104,6 +104,24 @@ def test_a_bad_command_line_is_125(argv: list[str], capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
+    ("argv", "bound"),
+    [
+        (["run", "--cpu-weight", "-1", "--", "true"], "must be a whole number from 1 to 10000"),
+        (["run", "--pids", "many", "--", "true"], "must be a whole number from 1 to 4194304"),
+        (["logs", "-n", "-1", "box"], "must be a whole number, 0 or more"),
+        (["run", "--timeout", "9999d", "--", "true"], "must be at most 3660 days"),
+        (["run", "--cpus", "9999", "--", "true"], "must be at most 8192 cores"),
+    ],
+)
+def test_a_number_that_is_refused_is_told_its_range(
+    argv: list[str], bound: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(argv)
+    assert bound in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("name", "usage"),
     [
         ("run", "sandboxctl run [OPTIONS] -- PROGRAM [ARGUMENT...]"),
