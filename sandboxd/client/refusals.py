@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -28,12 +29,24 @@ class DaemonUnreachable(SandboxdError):
             errno.ENOENT: "start sandboxd, or name its socket with --socket or SANDBOXD_SOCKET",
             errno.ECONNREFUSED: "start sandboxd: its socket is there, but nobody listens",
         }
+        hint = hints.get(number)
+        # connect(2) refuses a plain file or a directory like a socket without a listener.
+        if number == errno.ECONNREFUSED and not _is_socket(path):
+            hint = "it is no socket: name that of sandboxd with --socket or SANDBOXD_SOCKET"
         super().__init__(
             f"cannot reach sandboxd on {path}: {os.strerror(number).lower()}",
-            hint=hints.get(number),
+            hint=hint,
             details={"socket": path, "errno": number},
         )
         self.number = number
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        # Gone since the attempt.
+        return True
 
 
 class ConnectionLost(SandboxdError):

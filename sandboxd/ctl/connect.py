@@ -50,6 +50,8 @@ def connect_or_start(
         if not is_named and exc.number == errno.EACCES:
             no_other = "no private daemon is started instead: it would be the weaker one"
             exc.hint = f"{exc.hint}; {no_other}"
+        if not arguments.socket and is_named and exc.number in _NOBODY_THERE:
+            exc.hint = f"{exc.hint}; or unset {SOCKET_VARIABLE} for a private daemon"
         if is_named or exc.number not in _NOBODY_THERE:
             raise
     else:

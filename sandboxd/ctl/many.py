@@ -20,7 +20,7 @@ def add_sandboxes(parser: argparse.ArgumentParser) -> None:
 
 def for_each(arguments: argparse.Namespace, act: Callable[[str], object]) -> int:
     """Call `act` with each sandbox; return the exit code."""
-    codes = []
+    codes, done, refused = [], [], []
     for ref in arguments.sandboxes:
         try:
             with waiting(f"waiting for sandbox {printable(ref)}"):
@@ -29,4 +29,9 @@ def for_each(arguments: argparse.Namespace, act: Callable[[str], object]) -> int
             if isinstance(exc, SandboxNotFound):
                 owners.explain(exc, socket_path(arguments.socket), ref)
             codes.append(exits.report(exc))
+            refused.append(printable(ref))
+        else:
+            done.append(printable(ref))
+    if done and refused:
+        exits.say(f"done with {', '.join(done)}; not with {', '.join(refused)}")
     return codes[0] if codes else 0

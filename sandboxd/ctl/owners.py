@@ -10,6 +10,7 @@ from sandboxd.client.calls import Client, JsonObject
 from sandboxd.errors import SandboxdError, SandboxNotFound
 
 LIVE = "ready,suspended,releasing"
+_LOOK = "`sandboxctl ls` shows what there is"
 
 
 def user(uid: int) -> str:
@@ -31,13 +32,14 @@ def resolve(client: Client, ref: str) -> str:
     for sandbox in client.list_sandboxes(name=name, state=LIVE):
         if owner in {str(sandbox["owner_uid"]), user(sandbox["owner_uid"])}:
             return str(sandbox["id"])
-    raise SandboxNotFound(f"cannot find sandbox {ref!r}", hint="sandboxctl ls shows all")
+    raise SandboxNotFound(f"cannot find sandbox {ref!r}", hint=_LOOK)
 
 
 def explain(exc: SandboxNotFound, path: str, name: str) -> None:
-    """Add a hint with OWNER/NAME if the name belongs to another owner's sandbox."""
+    """Add a hint: OWNER/NAME if the name belongs to another owner's sandbox, else where to look."""
     if "/" in name or exc.hint:
         return
+    exc.hint = _LOOK
     with suppress(SandboxdError):
         if found := " or ".join(_by_owner(Client(path), name)):
             exc.hint = f"it is another owner's: call it {found}"

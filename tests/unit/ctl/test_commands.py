@@ -157,7 +157,9 @@ async def test_what_was_refused_is_told_by_the_exit_code() -> None:
         assert broken.code == 125
         assert "request: " in broken.stderr
         server.world.breaks = None
-        assert (await ctl(server, "exec", "nosuch", "--", "prog")).code == 125
+        missing = await ctl(server, "exec", "nosuch", "--", "prog")
+        assert missing.code == 125
+        assert "hint: `sandboxctl ls`" in missing.stderr
         assert (await ctl(server, "run", "--")).code == 125
 
 
@@ -283,6 +285,8 @@ async def test_the_life_of_a_sandbox_by_command() -> None:
         assert (await ctl(server, "resume", "box")).code == 0
         removed = await ctl(server, "rm", "nosuch", "box")
         assert removed.code == 125
+        assert "hint: `sandboxctl ls`" in removed.stderr
+        assert "done with box; not with nosuch\n" in removed.stderr
         assert server.engine.get_sandbox(ADMIN, box).state == "released"
         assert box not in (await ctl(server, "ls")).stdout.decode()
         assert box in (await ctl(server, "ls", "--all")).stdout.decode()
@@ -322,8 +326,16 @@ async def test_without_a_daemon_a_named_socket_is_never_replaced(tmp_path: Path)
         ended = await ctl(None, *argv, SANDBOXD_SOCKET=str(tmp_path / "none"))
         assert (ended.code, ended.stdout) == (125, b"")
         assert "no such file or directory" in ended.stderr
+        assert ("unset SANDBOXD_SOCKET" in ended.stderr) == (argv != ["ls"])
     ended = await ctl(None, "run", "--socket", str(tmp_path / "none"), "--", "true")
-    assert ended.code == 125
+    assert (ended.code, "unset SANDBOXD_SOCKET" in ended.stderr) == (125, False)
+
+
+async def test_a_socket_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path):
+        ended = await ctl(None, "ls", SANDBOXD_SOCKET=str(path))
+        assert (ended.code, "it is no socket" in ended.stderr) == (125, True)
 
 
 async def test_listing_loads_nothing_heavy() -> None:
