@@ -26,17 +26,17 @@ def group_id(setting: str, name: str | None) -> int | None:
         raise ConfigError(f"cannot use {setting} {name!r}: there is no such group") from exc
 
 
-def listen(path: str, *, gid: int | None) -> socket.socket:
+def listen(path: str, *, gid: int | None, named_by: str) -> socket.socket:
     """Return a listening socket bound to `path`, mode 0600, or 0660 for a group.
 
-    A stale socket at the path is replaced. Raises ConfigError for any other file at the path, a
+    named_by: the origin of the path, for a hint. A stale socket at the path is replaced. Raises ConfigError for any other file at the path, a
     socket in use, or a path that is too long.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise ConfigError(
             f"cannot listen on {path}: a Unix socket's path has at most {_MAX_PATH_BYTES} bytes"
         )
-    _remove_stale(path)
+    _remove_stale(path, f"the path is that of {named_by}: name another there")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     is_bound = False
     try:
@@ -54,12 +54,12 @@ def listen(path: str, *, gid: int | None) -> socket.socket:
     return listener
 
 
-def _remove_stale(path: str) -> None:
+def _remove_stale(path: str, hint: str) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ConfigError(f"cannot listen on {path}: it is there and is no socket")
+            raise ConfigError(f"cannot listen on {path}: it is there and is no socket", hint=hint)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             if probe.connect_ex(path) != errno.ECONNREFUSED:
-                raise ConfigError(f"cannot listen on {path}: another process does")
+                raise ConfigError(f"cannot listen on {path}: another process does", hint=hint)
         os.unlink(path)

@@ -283,6 +283,13 @@ def _read_file(path: str | None) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path or DEFAULT_FILE}: {exc}") from exc
 
 
+def socket_named_by(path: str | None) -> str:
+    """Return the option or variable that decides the API's socket. path: the parsed --socket."""
+    if not path:
+        return "--runtime-dir"
+    return "SANDBOXD_SOCKET" if path == named_socket() else "--socket"
+
+
 def named_socket() -> str | None:
     """Return $SANDBOXD_SOCKET, which server, client and sandboxctl share; None if unset."""
     return os.environ.get("SANDBOXD_SOCKET") or None

@@ -144,6 +144,7 @@ class _Daemon:
         self._state = os.path.realpath(arguments.state_dir)
         self._runtime = os.path.realpath(arguments.runtime_dir)
         self._socket = arguments.socket or os.path.join(self._runtime, "sandboxd.sock")
+        self._socket_named_by = config.socket_named_by(arguments.socket)
         self._private: bool = arguments.private
         self._stop_all: bool = arguments.stop_all
         self._notifier = notify.choose()
@@ -221,7 +222,7 @@ class _Daemon:
         async with AsyncExitStack() as cleanup:
             sockets = handed
             if not handed:
-                sockets = [listen(self._socket, gid=socket_gid)]
+                sockets = [listen(self._socket, gid=socket_gid, named_by=self._socket_named_by)]
                 cleanup.callback(self._remove_socket)
             keys = DiskKeys(self._state)
             keys.open()
@@ -235,6 +236,8 @@ class _Daemon:
             self._tell_ready(f"{chosen.scheme.name} scheme: {chosen.scheme.reason}")
             try:
                 await stop.wait()
+                if not self._private:
+                    _log.info("Stopping; what runs goes on")
             finally:
                 engine.is_ready = False
                 self._notifier.send(STOPPING="1", STATUS="stopping")

@@ -81,7 +81,12 @@ async def serve(arguments: argparse.Namespace, settings: config.Config) -> None:
                 offers=offers(Findings(is_root=True, kernel_limits=True), "auto"),
                 max_executions=settings.max_executions,
             ) as engine,
-            serving(engine, [listen(arguments.socket, gid=None)], keys=keys, own_uid=os.geteuid()),
+            serving(
+                engine,
+                [listen(arguments.socket, gid=None, named_by="--socket")],
+                keys=keys,
+                own_uid=os.geteuid(),
+            ),
         ):
             notify.choose().send(READY="1", STATUS="over fakes")
             await stop.wait()

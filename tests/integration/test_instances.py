@@ -81,6 +81,18 @@ def test_a_runtime_directory_in_use_is_refused() -> None:
         assert first.execute(made["id"], ["true"])["exit_code"] == 0
 
 
+def test_a_socket_in_use_is_refused_with_who_named_it() -> None:
+    with running_daemon(**SETTINGS) as first, unstarted() as second:
+        for named_by, settings in (
+            ("--socket", {}), ("SANDBOXD_SOCKET", {"SANDBOXD_SOCKET": first.socket}),
+        ):  # fmt: skip
+            status, words = run_daemon(second, "--socket", first.socket, **settings)
+            assert status == 1
+            assert f"cannot listen on {first.socket}: another process does" in words
+            assert f"the path is that of {named_by}" in words
+        assert first.ok("GET", "/v1/sandboxes")["sandboxes"] == []
+
+
 @pytest.mark.usefixtures("requires_root")
 def test_a_state_directory_that_sandboxes_could_not_see_is_refused() -> None:
     """A sandbox has a /tmp of its own, so its home cannot lie below the host's."""

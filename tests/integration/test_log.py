@@ -20,6 +20,13 @@ def test_requests_push_out_nobodys_lines(daemon: Daemon) -> None:
     assert len(daemon.log.read_text().splitlines()) == before
 
 
+def test_the_end_of_the_daemon_is_one_line(daemon: Daemon) -> None:
+    daemon.stop()
+    *before, last = daemon.log.read_text().splitlines()
+    assert last.endswith("Stopping; what runs goes on")
+    assert not any("Stopping" in line for line in before)
+
+
 def test_an_execution_is_one_line_whatever_its_arguments(daemon: Daemon) -> None:
     made = daemon.create()
     before = len(daemon.log.read_text().splitlines())

@@ -48,6 +48,18 @@ def test_a_setting_that_is_none_is_named_with_the_nearest_that_is(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("variable", "argv", "source"),
+    [("", [], "--runtime-dir"), ("/s", [], "SANDBOXD_SOCKET"), ("/s", ["--socket=/t"], "--socket")],
+)
+def test_who_named_the_socket(
+    variable: str, argv: list[str], source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOXD_SOCKET", variable)
+    given = config.argument_parser().parse_args(argv)
+    assert config.socket_named_by(given.socket) == source
+
+
 def test_what_looks_like_a_setting_in_the_environment_is_named() -> None:
     environment = {
         "SANDBOX_MEMORY_LIMT_BYTES": "64M",
