@@ -202,7 +202,10 @@ def venv_python(wanted: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"cannot make a place for the private venv: {error}") from error
+        raise SetupError(
+            f"cannot make a place for the private venv: {error}; set HOME or XDG_CACHE_HOME to a"
+            " directory of your own"
+        ) from error
     # Closed, and thus unlocked, when this process ends or executes the command.
     lock = os.open(directory, os.O_RDONLY)
     try:

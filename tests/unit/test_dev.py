@@ -261,6 +261,18 @@ class TestChoice:
         ):
             bootstrap.require_venv_module()
 
+    def test_a_cache_that_cannot_be_made_is_told_with_the_way_out(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        monkeypatch.setattr(bootstrap, "checkout_is_writable", lambda: False)
+        monkeypatch.setattr(bootstrap, "holds", lambda venv, wanted: False)
+        monkeypatch.setattr(bootstrap, "require_venv_module", lambda: None)
+        with pytest.raises(bootstrap.SetupError, match="set HOME or XDG_CACHE_HOME") as caught:
+            bootstrap.venv_python("run")
+        assert str(tmp_path / "file") in str(caught.value)
+
     @pytest.mark.parametrize("is_root", [True, False])
     def test_programs_of_tests_are_installed_or_missed_aloud(
         self, is_root: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
