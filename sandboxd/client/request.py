@@ -157,6 +157,7 @@ class Attempts:
 class Absence:
     """The time that the daemon is away, which a flow waits out for RESTART_SECONDS.
 
+    A daemon that refuses because it stops is there until then, however long ago the last one ended.
     was_seen: whether the daemon is known to exist; if not, the first error is the last.
     """
 
@@ -170,7 +171,7 @@ class Absence:
     def pause_seconds(self, error: SandboxdError) -> float:
         """Return the seconds before the next attempt. Raises `error` when the time is over."""
         now = time.monotonic()
-        if self._give_up is None:
+        if self._give_up is None or isinstance(error, Draining):
             self._give_up = now + RESTART_SECONDS
         if now > self._give_up:
             raise error
