@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any
 
-from sandboxd.client import bodies, routes, tail, timed
+from sandboxd.client import bodies, feeding, routes, tail, timed
 from sandboxd.client.blocking import blocking, iterate
 from sandboxd.client.calls import ABANDON_SECONDS, RUNNING, Flows, JsonObject, ended
 from sandboxd.client.results import Decoder, Output, Result, TimedOutput
@@ -31,17 +31,18 @@ class AsyncHandle:
         self._feeding = self._client.waits.start(self._pass_on(data))
 
     async def _pass_on(self, data: bytes) -> None:
-        request = routes.stream_stdin(self.sandbox_id, self.id, bodies.pieces(data))
+        place = (self._client, self.sandbox_id, self.id)
+        size = feeding.REQUEST_BYTES
         try:
-            await self._client.ask(request)
-            await self._client.ask(routes.close_stdin(self.sandbox_id, self.id))
+            for at in range(0, len(data), size):
+                await feeding.send(*place, bodies.pieces(data[at : at + size]))
+            await feeding.close(*place)
         except Conflict:
             # The program has ended or closed stdin, which is no error.
             return
         except (SandboxdError, OSError):
             # An execution with part of the input missing must not go on.
-            with suppress(SandboxdError, OSError):
-                await self.kill()
+            await feeding.kill(*place)
             raise
 
     def __repr__(self) -> str:

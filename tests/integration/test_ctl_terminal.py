@@ -126,20 +126,39 @@ def test_a_terminal_that_hangs_up_ends_its_program(daemon: Daemon) -> None:
     eventually(lambda: not daemon.ok("GET", "/v1/executions?status=RUNNING")["executions"])
 
 
-def test_a_restart_of_the_daemon_leaves_the_terminal() -> None:
+@pytest.mark.parametrize("way", ["stop", "kill"])
+def test_a_restart_of_the_daemon_loses_no_key(way: str) -> None:
     with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
         daemon.create(name="box")
         terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
         terminal.wait_for("$ ")
-        daemon.kill()
-        daemon.start()
-        # What is typed into the loss is lost with it.
-        while terminal.is_quiet(0.5):
-            terminal.type("\r")
+        terminal.type("echo be''fore\r")
+        terminal.wait_for("before\r\n$ ")
+        if way == "stop":
+            assert daemon.stop() == 0
+            terminal.type("echo typed a''way\r")
+            daemon.start()
+            terminal.wait_for("typed away\r\n$ ")
+        else:
+            daemon.kill()
+            daemon.start()
         terminal.type("echo st''ill here\r")
-        terminal.wait_for("still here")
+        terminal.wait_for("echo st''ill here\r\nstill here")
         terminal.type("exit\r")
         assert terminal.end() == 0
+        daemon.release("box")
+
+
+def test_the_keys_that_leave_work_without_a_daemon() -> None:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
+        daemon.create(name="box")
+        terminal = Terminal(daemon, "exec", "-it", "box", "--", *SHELL)
+        terminal.wait_for("$ ")
+        assert daemon.stop() == 0
+        terminal.type("x\x10\x11")
+        terminal.wait_for("goes on without you")
+        assert terminal.end() == 0
+        daemon.start()
         daemon.release("box")
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import http.client
 import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from threading import Event
 from typing import Any
 
 import pytest
 
-from tests.contract.probes import output, path_of, printed, start
+from sandboxd.client import Sandbox
+from tests.contract.probes import eventually, output, path_of, printed, start
 from tests.fixtures import daemon_fixture
 from tests.harness import Daemon
+from tests.integration.sandboxctl import END_SECONDS, started
 from tests.websocket import BINARY, attached
 
 WAYS = ("stop", "kill")
@@ -132,6 +137,87 @@ def test_who_was_attached_comes_again_and_misses_nothing(daemon: Daemon, way: st
         it.order(type="close_stdin")
         _, last, code = it.to_the_end()
     assert (last["execution"]["exit_code"], code) == (6, 1000)
+
+
+def piped(daemon: Daemon, *argv: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return started(daemon, *argv, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def connections(process: subprocess.Popen[bytes]) -> int:
+    descriptors = f"/proc/{process.pid}/fd"
+    found = [os.readlink(f"{descriptors}/{name}") for name in os.listdir(descriptors)]
+    return sum(link.startswith("socket:") for link in found)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sandboxctl_passes_input_on_to_the_next_daemon(daemon: Daemon, way: str) -> None:
+    daemon.create(name="box")
+    with piped(daemon, "exec", "-q", "-i", "box", "--", "cat") as feeding:
+        assert feeding.stdin is not None
+        assert feeding.stdout is not None
+        for word in (b"one\n", b"two\n"):
+            feeding.stdin.write(word)
+            feeding.stdin.flush()
+            assert feeding.stdout.readline() == word
+        # Two that follow output; none is open for input that does not come.
+        eventually(lambda: connections(feeding) == 2)
+        if way == "stop":
+            assert daemon.stop() == 0
+        else:
+            daemon.kill()
+        feeding.stdin.write(b"away\n")
+        feeding.stdin.flush()
+        daemon.start()
+        assert feeding.stdout.readline() == b"away\n"
+        assert feeding.communicate(b"three\n", END_SECONDS) == (b"three\n", b"")
+        assert feeding.returncode == 0
+
+
+def test_sandboxctl_sends_the_next_daemon_what_a_stopping_one_did_not_take(daemon: Daemon) -> None:
+    made = daemon.create(name="box")
+    script = "mkfifo go; echo made; read x < go; exec sha256sum"
+    data = os.urandom(3_000_000)
+    with piped(daemon, "exec", "-q", "-i", "box", "--", "sh", "-c", script) as feeding:
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(feeding.communicate, data, END_SECONDS)
+            eventually(lambda: connections(feeding) == 3)
+            assert feeding.poll() is None
+            assert daemon.stop() == 0
+            daemon.start()
+            daemon.execute(made["id"], "echo > go")
+            out, said = sent.result()
+    assert out.split() == [b"made", sha256(data).hexdigest().encode(), b"-"]
+    assert (feeding.returncode, said) == (0, b"")
+
+
+def test_input_of_the_client_goes_on_at_the_next_daemon(daemon: Daemon) -> None:
+    data = os.urandom(3_000_000)
+    script, made = "mkfifo go; echo made; read x < go; exec sha256sum", Event()
+    with ThreadPoolExecutor(1) as pool, Sandbox.create("box", socket=daemon.socket) as box:
+        ran = pool.submit(box.run, script, stdin=data, on_stdout=lambda _: made.set())
+        assert made.wait(END_SECONDS)
+        assert daemon.stop() == 0
+        daemon.start()
+        box.run("echo > go")
+        assert ran.result(END_SECONDS).stdout.split() == ["made", sha256(data).hexdigest(), "-"]
+
+
+def test_a_command_whose_input_broke_off_is_killed_by_the_next_daemon(daemon: Daemon) -> None:
+    daemon.create(name="box")
+    with piped(daemon, "exec", "-i", "box", "--", "sh", "-c", "echo up; exec sleep 300") as feeding:
+        assert feeding.stdout is not None
+        assert feeding.stdout.readline() == b"up\n"
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(feeding.communicate, b"x" * 3_000_000, END_SECONDS)
+            # The input's, beside two that follow output.
+            eventually(lambda: connections(feeding) == 3)
+            daemon.kill()
+            daemon.start()
+            _, said = sent.result()
+    assert b"cannot tell how much input the program got" in said
+    assert b"KILLED" in said
+    assert feeding.returncode == 137
 
 
 def test_no_descriptor_is_left_behind(daemon: Daemon) -> None:
