@@ -12,7 +12,7 @@ import pytest
 
 from sandboxd.client import Sandbox
 from tests.fixtures import daemon_fixture
-from tests.harness import Daemon
+from tests.harness import Daemon, running_daemon
 from tests.integration.sandboxctl import ctl
 from tests.integration.terminal import Terminal
 
@@ -61,6 +61,24 @@ def test_top_is_live_and_sortable(daemon: Daemon, busy: Sandbox) -> None:
     terminal.wait_for("by memory;")
     terminal.type("q")
     assert terminal.end() == 0
+
+
+def test_top_goes_on_at_the_next_daemon() -> None:
+    with running_daemon(SANDBOX_CGROUP_MODE="off") as daemon:
+        daemon.create(name="before")
+        terminal = Terminal(daemon, "top", "--every", "0.3s", cols=200)
+        terminal.wait_for("before")
+        assert daemon.stop() == 0
+        terminal.wait_for("sandboxd is away")
+        terminal.type("m")
+        terminal.wait_for("by memory;")
+        daemon.start()
+        daemon.create(name="after")
+        terminal.wait_for("after")
+        terminal.type("q")
+        assert terminal.end() == 0
+        daemon.release("before")
+        daemon.release("after")
 
 
 def test_top_without_a_terminal_says_what_else(daemon: Daemon) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandboxd.client.calls import JsonObject
+from sandboxd.client.request import AWAY, Absence
 from sandboxd.core.quantity import parse_seconds
 from sandboxd.ctl import draining, usage_table
 from sandboxd.ctl.columns import fit
@@ -26,6 +27,7 @@ from sandboxd.errors import InvalidRequest
 
 _KEYS = {name[0]: name for name in usage_table.ORDERS}
 _HELP = "q ends, " + " ".join(f"{key}({name[1:]})" for key, name in _KEYS.items())
+_AWAY = "sandboxd is away; this is the last that it told:"
 # More rows than a screen has.
 _MOST_ENDED = 200
 
@@ -55,17 +57,23 @@ def execute(arguments: argparse.Namespace) -> int:
     client = connect(arguments)
     sampler = Sampler(client, arguments.sandboxes, by_execution=True)
     ended, order = Ended(client, _MOST_ENDED), arguments.sort
-    sampler.sample()
+    samples, found, absence = sampler.sample(), list[JsonObject](), Absence()
     with Interrupts(), _single_keys(), screen() as shown:
         key = _key(min(0.5, arguments.every))
         while key != "q":
             order = _KEYS.get(key, order)
             began = time.monotonic()
+            try:
+                told = draining.words(client.host())
+                samples, found = sampler.sample(), ended.look()
+                absence.end()
+                pause = max(0.0, began + arguments.every - time.monotonic())
+            except AWAY as exc:
+                told, pause = _AWAY, absence.pause_seconds(exc)
             width, height = shown.size
-            told = draining.words(client.host())
-            lines = parts(sampler.sample(), ended.look(), order, height - bool(told), width)
+            lines = parts(samples, found, order, height - bool(told), width)
             shown.show([told, *lines] if told else lines)
-            key = _key(max(0.0, began + arguments.every - time.monotonic()))
+            key = _key(pause)
     return 0
 
 
