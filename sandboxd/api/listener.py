@@ -29,8 +29,8 @@ def group_id(setting: str, name: str | None) -> int | None:
 def listen(path: str, *, gid: int | None, named_by: str) -> socket.socket:
     """Return a listening socket bound to `path`, mode 0600, or 0660 for a group.
 
-    named_by: the origin of the path, for a hint. A stale socket at the path is replaced. Raises ConfigError for any other file at the path, a
-    socket in use, or a path that is too long.
+    named_by: the origin of the path, for a hint. A stale socket at the path is replaced. Raises
+    ConfigError for any other file at the path, a socket in use, or a path that is too long.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise ConfigError(
