@@ -77,7 +77,7 @@ class Adoption:
             shim = await context.launcher.attach(sandbox_id, execution_id, directory)
             if shim is not None:
                 _log.error("Ending execution %s: its record cannot be read", execution_id)
-                shim.destroy()
+                await shim.destroy()
                 await shim.gone(timeout_seconds=_GONE_SECONDS)
             await context.workspaces.discard_execution(sandbox_id, execution_id)
 
@@ -121,7 +121,7 @@ class Adoption:
         """Undo a start that the end of the earlier daemon interrupted, unknown to any caller."""
         context = self._context
         if shim is not None:
-            shim.destroy()
+            await shim.destroy()
             await shim.gone(timeout_seconds=_GONE_SECONDS)
         await self._collect(live, execution)
         await context.workspaces.remove_execution(live.sandbox.id, execution.id)

@@ -81,14 +81,24 @@ class Engine:
         """Save the history; running executions go on."""
         await self._sampler.close()
 
-    async def release_all(self) -> None:
-        """Release every sandbox; return when all are gone or the time for releases is over."""
+    async def release_all(self) -> int:
+        """Release every sandbox; return how many there were.
+
+        Raises OperationTimedOut, after a try of each, where something is left of a sandbox.
+        """
         self.is_ready = False
         lives = [live for live in self._context.registry if not live.is_over]
         for live in lives:
             self._sandboxes.start_release(live, ErrorCode.DRAINING)
-        for live in lives:
-            await self._sandboxes.release(live, ErrorCode.DRAINING)
+        releases = (self._sandboxes.release(live, ErrorCode.DRAINING) for live in lives)
+        await asyncio.gather(*releases, return_exceptions=True)
+        left = [live.sandbox.id for live in lives if not live.is_over]
+        if left:
+            raise OperationTimedOut(
+                f"cannot end all work: something is left of {', '.join(left)} (sandboxes)",
+                hint="see the lines before for what is left, and try again",
+            )
+        return len(lives)
 
     # -- sandboxes
 

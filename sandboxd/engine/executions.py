@@ -43,6 +43,8 @@ from sandboxd.errors import (
 _log = logging.getLogger(__name__)
 _GONE_SECONDS = 2.0
 _KILL_ANSWER_SECONDS = 15.0
+# A shim out of reach may be writing the record.
+_LAST_SECONDS = 2.0
 # Every host's terminfo knows xterm, and users' terminals are compatible.
 _TERMINAL_TYPE = "xterm"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -107,12 +109,10 @@ class Executions:
         if signal not in (None, 9):
             await running.shim.signal(signal, group=group)
             return running.execution
-        running.kill_code = running.kill_code or ErrorCode.KILLED_BY_CALLER
-        await running.shim.kill(ErrorCode.KILLED_BY_CALLER, grace_seconds=grace_seconds)
-        await wait_finished(running, grace_seconds + _KILL_ANSWER_SECONDS)
+        seconds = await order_kill(running, ErrorCode.KILLED_BY_CALLER, grace_seconds=grace_seconds)
+        await wait_finished(running, seconds)
         if running.shim is not None and not running.execution.is_finished:
-            _log.error("The shim of execution %s does not obey: ending it", execution_id)
-            running.shim.destroy()
+            await destroy(running)
             await wait_finished(running, _GONE_SECONDS)
         return running.execution
 
@@ -128,7 +128,8 @@ class Executions:
         if running.shim is not None:
             # The shim counts as a process of the sandbox until gone, and the next command may start
             # at once. An unkillable process (D state) keeps the shim: then the record is the end.
-            await running.shim.gone(timeout_seconds=_GONE_SECONDS)
+            if not await running.shim.gone(timeout_seconds=_GONE_SECONDS):
+                running.remains = running.shim
         self._finish(running, outcome, facts)
         live.touch(self._context.clock)
         try:
@@ -325,6 +326,24 @@ def _unseen(running: LiveExecution) -> Outcome:
     if running.kill_code is not None:
         return killed(running.kill_code)
     return lost()
+
+
+async def order_kill(
+    running: LiveExecution, code: ErrorCode, *, grace_seconds: float = 0.0
+) -> float:
+    """Order a running execution's shim to kill; return in how many seconds an end is due."""
+    if running.shim is None:
+        return 0.0
+    running.kill_code = running.kill_code or code
+    is_told = await running.shim.kill(code, grace_seconds=grace_seconds)
+    return grace_seconds + _KILL_ANSWER_SECONDS if is_told else _LAST_SECONDS
+
+
+async def destroy(running: LiveExecution) -> None:
+    """End an execution whose shim did not end the execution in time."""
+    if running.shim is not None:
+        _log.error("The shim of execution %s does not obey: ending it", running.execution.id)
+        await running.shim.destroy()
 
 
 async def wait_finished(running: LiveExecution, timeout_seconds: float | None) -> None:

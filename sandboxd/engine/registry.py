@@ -23,7 +23,7 @@ class LiveExecution:
 
     shim: None before the launch and after the end. deadline_monotonic: time limit of the shim.
     is_overdue: the shim missed the deadline, so the daemon ended the execution. kill_code: the
-    reason of the order to kill.
+    reason of the order to kill. remains: a shim that still lived after its record was written.
     """
 
     execution: Execution
@@ -33,6 +33,7 @@ class LiveExecution:
     deadline_monotonic: float | None = None
     is_overdue: bool = False
     kill_code: ErrorCode | None = None
+    remains: Shim | None = None
     watcher: asyncio.Task[None] | None = None
     followers: set[asyncio.Event] = field(default_factory=set)
     input_turn: asyncio.Lock = field(default_factory=asyncio.Lock)

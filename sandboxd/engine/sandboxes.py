@@ -28,14 +28,16 @@ from sandboxd.core.names import new_id
 from sandboxd.core.policy import check_required
 from sandboxd.core.turns import Turn
 from sandboxd.engine.context import Context
+from sandboxd.engine.executions import destroy, order_kill
 from sandboxd.engine.file_uses import end_file_uses
-from sandboxd.engine.registry import LiveExecution, LiveSandbox
+from sandboxd.engine.registry import LiveSandbox
 from sandboxd.engine.requests import SandboxChanges, SandboxRequest
 from sandboxd.engine.retention import sandbox_bytes
 from sandboxd.errors import LimitBelowUsage, OperationTimedOut, SandboxdError, SandboxReleased
 
 _log = logging.getLogger(__name__)
 _END_SECONDS = 15.0
+_LAST_LOOK_SECONDS = 0.5
 _RELEASE_SECONDS = 60.0
 _UID_SECONDS = 5.0
 _MOST_RETRY_SECONDS = 60.0
@@ -320,6 +322,8 @@ class Sandboxes:
             await self._end_executions(live, code)
             async with context.ends.one(turn):
                 await context.scheme.kill_sandbox(sandbox)
+            await _check_ended(live)
+            async with context.ends.one(turn):
                 await context.scheme.release_sandbox(sandbox)
                 await context.roots.remove(sandbox)
             # Left files would count against the next sandbox with the same uid.
@@ -336,16 +340,13 @@ class Sandboxes:
             context.lifecycle.sandbox(EventType.SANDBOX_RELEASED, sandbox)
 
     async def _end_executions(self, live: LiveSandbox, code: ErrorCode) -> None:
+        seconds = 0.0
         for running in live.running():
-            if running.shim is not None:
-                running.kill_code = running.kill_code or code
-                await running.shim.kill(code, grace_seconds=0)
-        try:
-            async with asyncio.timeout(_END_SECONDS), live.settled:
-                await live.settled.wait_for(
-                    lambda: all(map(_is_collected, live.executions.values()))
-                )
-        except TimeoutError:
+            seconds = max(seconds, await order_kill(running, code))
+        await _collected(live, seconds)
+        for running in live.running():
+            await destroy(running)
+        if not await _collected(live, _END_SECONDS):
             _log.error("Cannot end all executions of sandbox %s in time", live.sandbox.id)
 
     async def _free_uid(self, uid: int, turn: Turn) -> bool:
@@ -369,8 +370,25 @@ def _check_not_released(sandbox: Sandbox) -> None:
         )
 
 
-def _is_collected(running: LiveExecution) -> bool:
-    return running.collected.is_set()
+async def _collected(live: LiveSandbox, seconds: float) -> bool:
+    """Wait until all executions are over and cleared up; False after the timeout."""
+    try:
+        async with asyncio.timeout(seconds), live.settled:
+            await live.settled.wait_for(
+                lambda: all(one.collected.is_set() for one in live.executions.values())
+            )
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _check_ended(live: LiveSandbox) -> None:
+    """Raise OperationTimedOut while a shim lives, and with it a process of the sandbox."""
+    for running in live.executions.values():
+        shim = running.shim or running.remains
+        if shim is not None and not await shim.gone(timeout_seconds=_LAST_LOOK_SECONDS):
+            raise OperationTimedOut(f"a process of execution {running.execution.id} does not die")
+        running.remains = None
 
 
 def _follow(execution: Execution, sandbox_limits: Limits) -> Limits:

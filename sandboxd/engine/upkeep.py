@@ -65,7 +65,7 @@ class Upkeep:
         await self._prune_sandboxes()
         for live in self._context.registry:
             if live.sandbox.state is not SandboxState.SUSPENDED:
-                _end_overdue(live, now)
+                await _end_overdue(live, now)
             if live.is_over:
                 if now - live.sandbox.released_monotonic > retention_seconds:
                     await self._forget(live)
@@ -152,7 +152,7 @@ class Upkeep:
         return [one for one in self._context.registry.executions() if one[1].collected.is_set()]
 
 
-def _end_overdue(live: LiveSandbox, now: float) -> None:
+async def _end_overdue(live: LiveSandbox, now: float) -> None:
     """End executions whose shim hangs, well past the deadline."""
     for running in live.running():
         deadline = running.deadline_monotonic
@@ -161,7 +161,7 @@ def _end_overdue(live: LiveSandbox, now: float) -> None:
         if not running.is_overdue:
             _log.error("Execution %s is past its deadline: ending it", running.execution.id)
         running.is_overdue = True
-        running.shim.destroy()
+        await running.shim.destroy()
 
 
 def _is_spent(live: LiveSandbox) -> bool:

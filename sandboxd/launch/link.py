@@ -17,6 +17,7 @@ from sandboxd.core.model import ErrorCode
 from sandboxd.core.outcome import Facts
 from sandboxd.errors import ExecutionFinished, OperationTimedOut, SchemeError
 from sandboxd.launch import reports
+from sandboxd.launch.descent import end_with_descendants
 from sandboxd.launch.failures import not_started
 from sandboxd.launch.inputs import InputPipe
 from sandboxd.launch.packets import Packets
@@ -48,6 +49,7 @@ _READY_SECONDS = 30.0
 _START_SECONDS = 90.0
 _FREEZE_SECONDS = 10.0
 _EXIT_SECONDS = 10.0
+_DESCENT_SECONDS = 2.0
 # A shim greets every connection.
 _GREETING_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
@@ -116,18 +118,28 @@ class ShimLink:
         self._packets.close()
         self._connected = False
         if not await self.gone(timeout_seconds=_EXIT_SECONDS):
-            self.destroy()
+            await self.destroy()
             await self.gone(timeout_seconds=_EXIT_SECONDS)
         self._forget()
 
-    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
-        self._send(Kill(code.value, grace_seconds))
+    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> bool:
+        return self._send(Kill(code.value, grace_seconds))
 
     async def signal(self, number: int, *, group: bool) -> None:
         self._send(SendSignal(number, group))
 
-    def destroy(self) -> None:
-        kill(self.pidfd)
+    async def destroy(self) -> None:
+        if self.pidfd < 0:
+            return
+        if self.pid_namespace:
+            kill(self.pidfd)
+            return
+        # The thread's own: the descriptor is closed at the shim's end.
+        fd = os.dup(self.pidfd)
+        if not await asyncio.to_thread(
+            end_with_descendants, self.pid, fd, timeout_seconds=_DESCENT_SECONDS
+        ):
+            _log.error("A process below the shim %d does not die", self.pid)
 
     async def freeze(self) -> None:
         await self._order(Freeze(), Frozen)

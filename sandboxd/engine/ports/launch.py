@@ -59,16 +59,22 @@ class Shim(Protocol):
         """End a shim before `go`; return once the shim is gone."""
         ...
 
-    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
-        """Kill the command; `ended` reports the end."""
+    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> bool:
+        """Order the shim to kill the command; `ended` reports the end.
+
+        False where the shim cannot be reached: either at its end or out of reach for good.
+        """
         ...
 
     async def signal(self, number: int, *, group: bool) -> None:
         """Send a signal to the main process, or to the main process's group."""
         ...
 
-    def destroy(self) -> None:
-        """SIGKILL an unresponsive shim, and with the shim the pid namespace."""
+    async def destroy(self) -> None:
+        """SIGKILL an unresponsive shim and all processes below, by pid namespace or descent.
+
+        A shim with a descendant that does not die is kept, for another call.
+        """
         ...
 
     async def freeze(self) -> None:

@@ -493,3 +493,61 @@ async def test_a_release_that_fails_is_said_in_a_line_and_tried_again_less_and_l
     said = [record for record in caplog.records if "Cannot finish" in record.message]
     assert [record.exc_info for record in said] == [None] * 3
     assert "Read-only file system" in said[0].message
+
+
+async def test_a_release_ends_an_execution_that_no_order_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sandboxd.engine.executions._LAST_SECONDS", 0.0)
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        world.shims[execution.id].is_deaf = True
+        await engine.release_sandbox(ME, sandbox.id)
+    assert world.shims[execution.id].orders == ["destroy"]
+    assert execution.outcome.error_code is ErrorCode.RELEASED
+    assert sandbox.state is SandboxState.RELEASED
+    assert world.held == {f"record {execution.id}"}
+
+
+async def test_nothing_is_released_while_a_process_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandboxd.engine.executions._KILL_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr("sandboxd.engine.sandboxes._END_SECONDS", 0.0)
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox, other = [await engine.create_sandbox(ME, SandboxRequest()) for _ in range(2)]
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        shim = world.shims[execution.id]
+        shim.is_immortal = True
+        with pytest.raises(OperationTimedOut, match=sandbox.id):
+            await engine.release_all()
+        assert [box.state for box in (sandbox, other)] == ["releasing", "released"]
+        assert {f"uid {sandbox.uid}", f"slice {sandbox.id}"} <= world.held
+        shim.is_immortal = False
+        assert await engine.release_all() == 1
+        assert await engine.release_all() == 0
+        context.tasks.cancel_all()
+    assert execution.outcome.error_code is ErrorCode.DRAINING
+    assert world.held == {f"record {execution.id}"}
+
+
+async def test_a_shim_that_lives_after_its_record_is_no_end() -> None:
+    world = World()
+    engine, context = make_engine(world)
+    async with context.tasks:
+        sandbox = await engine.create_sandbox(ME, SandboxRequest())
+        execution = await engine.start_execution(ME, sandbox.id, RUN)
+        shim = world.shims[execution.id]
+        shim.is_immortal = True
+        shim.finish()
+        await context.registry.find(ME, sandbox.id).execution(execution.id).collected.wait()
+        with pytest.raises(OperationTimedOut):
+            await engine.release_sandbox(ME, sandbox.id)
+        assert sandbox.state is SandboxState.RELEASING
+        shim.is_immortal = False
+        await engine.release_sandbox(ME, sandbox.id)
+        assert str(sandbox.state) == "released"
+    assert world.held == {f"record {execution.id}"}

@@ -44,7 +44,7 @@ class FakeInput:
 @dataclass
 class FakeShim:
     """Ends as the program does, when a test says so, or on an order. orders: all that came, but for
-    go, freeze and thaw."""
+    go, freeze and thaw. is_deaf: no order reaches the shim. is_immortal: nothing ends the shim."""
 
     world: World
     request: LaunchRequest
@@ -52,6 +52,8 @@ class FakeShim:
     evidence_directory: str = ""
     pidfd: int = -1
     frozen: bool = False
+    is_deaf: bool = False
+    is_immortal: bool = False
     stdin: FakeInput | None = None
     is_input_closed: bool = False
     started_at: datetime | None = None
@@ -84,16 +86,20 @@ class FakeShim:
     async def abort(self) -> None:
         self.world.drop(f"shim {self.name}")
 
-    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> None:
+    async def kill(self, code: ErrorCode, *, grace_seconds: float) -> bool:
+        if self.is_deaf:
+            return False
         self._order(f"kill {code} {grace_seconds:g}")
-        self.finish(reason="killed", kill_code=code.value, wait_status=9)
+        if not self.is_immortal:
+            self.finish(reason="killed", kill_code=code.value, wait_status=9)
+        return True
 
     async def signal(self, number: int, *, group: bool) -> None:
         self._order(f"signal {number} to the group" if group else f"signal {number}")
 
-    def destroy(self) -> None:
+    async def destroy(self) -> None:
         self._order("destroy")
-        if not self.end.done():
+        if not self.is_immortal and not self.end.done():
             self.end.set_result(None)
 
     async def freeze(self) -> None:
@@ -118,6 +124,8 @@ class FakeShim:
         return await asyncio.shield(self.end)
 
     async def gone(self, *, timeout_seconds: float) -> bool:
+        if self.is_immortal:
+            return False
         self.world.drop(f"shim {self.name}")
         return True
 
