@@ -61,7 +61,7 @@ from sandboxd.schemes.helpers import have_units
 from sandboxd.systemd import notify
 from sandboxd.workspace import instance
 from sandboxd.workspace.device import backing
-from sandboxd.workspace.directories import Directories
+from sandboxd.workspace.directories import Directories, check_reachable
 from sandboxd.workspace.disk import DiskMeans
 
 _log = logging.getLogger(__name__)
@@ -153,10 +153,15 @@ class _Daemon:
     async def run(self) -> None:
         """Start, serve until told to stop, stop. Raises SandboxdError if the start fails."""
         stop = _stop_event(watch_stdin=self._private)
-        self._prepare_directories()
+        if self._stop_all and not self._is_here():
+            return
+        self._check_directories()
         async with AsyncExitStack() as cleanup:
             cleanup.callback(self._remove_private_directories)
-            cleanup.enter_context(instance.lock(self._state, self._runtime))
+            self._hold = cleanup.enter_context(
+                instance.hold(self._state, self._runtime, self._privileges)
+            )
+            self._make_directory(os.path.join(self._runtime, "executions"))
             instance_id = instance.instance_id(self._state)
             is_below = not have_units(self._privileges)
             bound = host.memory_bound(own=is_below)
@@ -201,7 +206,9 @@ class _Daemon:
                 if not self._stop_all:
                     await self._serve(engine, chosen, stop)
                 if self._private or self._stop_all:
-                    await engine.release_all()
+                    released = await engine.release_all()
+                    if self._stop_all and not released:
+                        _log.info("Nothing to end: no sandbox is left in %s", self._state)
                 if not self._private:
                     await engine.close()
                 tasks.cancel_all()
@@ -211,6 +218,10 @@ class _Daemon:
         if self._was_ready or self._private or self._stop_all:
             await chosen.close(self._private or self._stop_all)
         else:
+            if self._hold.has_new_runtime:
+                # Those of an earlier daemon are elsewhere.
+                await chosen.roots.remove_all()
+                await chosen.disks.remove_all()
             await chosen.undo()
 
     async def _serve(self, engine: Engine, chosen: OpenScheme, stop: asyncio.Event) -> None:
@@ -255,6 +266,7 @@ class _Daemon:
                     hint="name another with SANDBOX_READY_FILE",
                 ) from exc
         self._was_ready = True
+        self._hold.keep()
         self._notifier.send(READY="1", STATUS=status)
         _log.info("Ready on %s, %s", self._socket, status)
 
@@ -269,20 +281,44 @@ class _Daemon:
         if self._private and self._was_ready:
             instance.remove_directories(self._state, self._runtime, self._privileges)
 
-    def _prepare_directories(self) -> None:
+    def _is_here(self) -> bool:
+        """Say where there is nothing to end, or more elsewhere; whether there may be work."""
+        if not instance.is_here(self._state, self._runtime):
+            _log.warning(
+                "Nothing to end: there is nothing of sandboxd in %s and %s",
+                self._state,
+                self._runtime,
+            )
+            return False
+        other = instance.runtime_directory(self._state)
+        if other not in (None, self._runtime) and os.path.isdir(other):
+            _log.warning(
+                "The sandboxd of %s had the runtime directory %s, and not %s: its helpers and "
+                "mounts there stay until --stop-all with --runtime-dir %s",
+                self._state,
+                other,
+                self._runtime,
+                other,
+            )
+        return True
+
+    def _check_directories(self) -> None:
+        """Refuse before anything is made. Raises ConfigError."""
         if len(self._runtime) > MAX_RUNTIME_PATH:
             raise ConfigError(
                 f"cannot use {self._runtime} for sockets: the path is longer than "
                 f"{MAX_RUNTIME_PATH} bytes, too long for a Unix socket below it",
                 hint="choose a shorter --runtime-dir",
             )
+        if self._privileges.is_root:
+            check_reachable(self._state, "state")
+
+    def _make_directory(self, path: str) -> None:
         try:
-            os.makedirs(self._state, mode=0o711, exist_ok=True)
-            os.makedirs(self._runtime, mode=0o755, exist_ok=True)
-            os.makedirs(os.path.join(self._runtime, "executions"), mode=0o700, exist_ok=True)
+            os.makedirs(path, mode=0o700, exist_ok=True)
         except OSError as exc:
             raise ConfigError(
-                f"cannot make {exc.filename}: {exc.strerror}",
+                f"cannot make {path}: {exc.strerror}",
                 hint="name other directories with --state-dir and --runtime-dir",
             ) from exc
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 def open_lock(path: str) -> int:
@@ -25,3 +25,25 @@ def locked(fd: int, *, waits: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+@contextmanager
+def locked_file(path: str, *, waits: bool = True) -> Iterator[int]:
+    """Hold the lock of the file that `path` names, made where missing; the value is its descriptor.
+
+    An earlier holder may have removed the file between open(2) and flock(2): then the file is made
+    anew. Raises OSError, BlockingIOError as `locked`.
+    """
+    while True:
+        fd = open_lock(path)
+        with locked(fd, waits=waits):
+            if not _is_at(fd, path):
+                continue
+            yield fd
+            return
+
+
+def _is_at(fd: int, path: str) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    return False

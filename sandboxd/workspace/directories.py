@@ -71,7 +71,7 @@ class Directories:
         """Make the root directory. Raises ConfigError where a sandbox's uid could not enter."""
         os.makedirs(self._root, mode=0o711, exist_ok=True)
         if self._privileges.is_root:
-            _check_reachable(self._root, "state")
+            check_reachable(self._root, "state")
         self._disk.open()
 
     async def use(self, helpers: Helpers, mounts: Mounts) -> None:
@@ -82,7 +82,7 @@ class Directories:
             self._own_disks.open()
         if self._means is DiskMeans.IMAGE:
             await cast(OwnDisks, self._own_disks).try_out()
-            _check_reachable(os.path.dirname(mounts.directory("any")), "disks")
+            check_reachable(os.path.dirname(mounts.directory("any")), "disks")
 
     def close(self) -> None:
         """Stop running removals, since the process's end would wait for them."""
@@ -320,7 +320,11 @@ def _disk_full_named(root: str) -> Iterator[None]:
         raise host_lacks("cannot write to the state directory", exc, root) from exc
 
 
-def _check_reachable(root: str, what: str) -> None:
+def check_reachable(root: str, what: str) -> None:
+    """Raise ConfigError where a sandbox's uid could not enter a directory; it may be yet to make.
+
+    what: the directory's purpose, in words.
+    """
     path = os.path.realpath(root)
     if any(path == covered or path.startswith(f"{covered}/") for covered in _COVERED):
         raise ConfigError(
@@ -328,7 +332,7 @@ def _check_reachable(root: str, what: str) -> None:
             hint="use a directory below /var/lib, or below /run",
         )
     while path != "/":
-        if not os.stat(path).st_mode & stat.S_IXOTH:
+        if os.path.exists(path) and not os.stat(path).st_mode & stat.S_IXOTH:
             raise ConfigError(
                 f"cannot use {root} for {what}: sandboxes' uids cannot pass {path}",
                 hint=f"use another directory, or `chmod o+x {path}`",

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,12 +31,14 @@ def arguments(daemon: Daemon) -> list[str]:
             "--runtime-dir", str(daemon.runtime)]  # fmt: skip
 
 
-def run_daemon(daemon: Daemon, *more: str, **settings: str) -> tuple[int, str]:
-    """Exit status and words of a daemon that must end by itself."""
+def run_daemon(
+    daemon: Daemon, *more: str, prefix: Sequence[str] = (), **settings: str
+) -> tuple[int, str]:
+    """Exit status and words of a daemon that must end by itself. prefix: runs the daemon."""
     # Not a pipe: helpers that outlive a daemon would keep it open.
     with daemon.log.open("w+") as log:
         done = subprocess.run(
-            [*COMMAND, *arguments(daemon), *more], env=environment(**settings),
+            [*prefix, *COMMAND, *arguments(daemon), *more], env=environment(**settings),
             stdin=subprocess.DEVNULL, stderr=log, timeout=START_SECONDS, check=False,
         )  # fmt: skip
         log.seek(0)
