@@ -11,14 +11,19 @@ import pytest
 from tests.harness import Daemon
 from tests.system import host
 
-EXECUTIONS = 15
+BATCHES, EXECUTIONS = 4, 5
 
 
 def pid1_seconds_per_execution(daemon: Daemon, sandbox: str) -> float:
-    before = host.cpu_seconds(1)
-    for _ in range(EXECUTIONS):
-        assert daemon.execute(sandbox, ["true"])["exit_code"] == 0
-    return (host.cpu_seconds(1) - before) / EXECUTIONS
+    """The least of all batches: an emulated processor's time goes on while the host is busy."""
+
+    def batch() -> float:
+        before = host.cpu_seconds(1)
+        for _ in range(EXECUTIONS):
+            assert daemon.execute(sandbox, ["true"])["exit_code"] == 0
+        return (host.cpu_seconds(1) - before) / EXECUTIONS
+
+    return min(batch() for _ in range(BATCHES))
 
 
 @pytest.mark.timeout(3000)
