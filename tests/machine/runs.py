@@ -39,11 +39,16 @@ _RUNS = {
 }  # fmt: skip
 # Left to the full count (SANDBOXD_SOAK=1): minutes for what other tests of every run show in parts.
 # The package's own tests (debian/tests) do by Debian's tool what the rest of their file does; what
-# the documentation tells people to do is run on the bare host; that nothing grows, too.
+# the documentation tells people to do is run on the bare host, as are tests that nothing grows and
+# of much output; test_programs has two private daemons beside each other; what an execution costs
+# systemd among many sandboxes is a figure.
 FULL_COUNT_ALONE = (
     "tests/system/test_package.py::test_what_debian_would_test",
     "tests/integration/test_docs.py",
     "tests/system/test_flat.py",
+    "tests/system/test_ends.py::test_a_gigabyte_of_output_leaves_the_daemon_flat",
+    "tests/system/test_beside.py",
+    "tests/system/test_scale.py",
 )
 _LIBRARIES = r"""
 python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
