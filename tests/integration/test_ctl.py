@@ -110,7 +110,7 @@ def test_a_running_daemon_is_used_and_named(daemon: Daemon) -> None:
         (["--", "no-such-program"], 127, "no-such-program"),
         (["--", "/etc/passwd"], 126, "ermission denied"),
         (["--cwd", "no/such", "--", "true"], 125, "no/such"),
-        (["--memory", "100000G", "--", "true"], 75, "hint"),
+        (["--memory", "100000G", "--", "true"], 125, "hint"),
         (["--memory", "1M", "--", "true"], 125, "4 MiB"),
         (["--isolation", "strict", "--", "true"], 125, "strict"),
         (["--require", "cpus", "--require-by", "kernel", "--", "true"], 125, "cpus"),

@@ -109,7 +109,7 @@ def test_without_its_words_and_input_each_does_the_same(
         ("exec nobodys -- true", 125),
         ("no-such-command", 125),
         ("run --no-such-option -- true", 125),
-        ("run --memory 100000G -- true", 75),
+        ("run --memory 100000G -- true", 125),
     ],
 )
 def test_what_is_said_to_nobody_changes_no_exit_code(
