@@ -12,7 +12,7 @@ from sandboxd.engine.ports.launch import LaunchRequest
 from sandboxd.isolation import disks, pins, seccomp
 from sandboxd.osutil.pidfd import open_pidfd
 from sandboxd.osutil.privileges import Privileges
-from sandboxd.osutil.processes import boot_id, process_start_time
+from sandboxd.osutil.processes import GONE, boot_id, process_start_time
 from sandboxd.protocol import records
 from sandboxd.protocol.codec import Malformed, to_object
 from sandboxd.protocol.evidence import socket_path
@@ -168,7 +168,7 @@ def open_shim(start: StartRecord | None) -> int | None:
         return None
     try:
         same = process_start_time(start.pid) == start.start_time
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         same = False
     if not same:
         os.close(pidfd)

@@ -8,6 +8,7 @@ without root all sandboxes have the same uid.
 import os
 from dataclasses import dataclass
 
+from sandboxd.osutil.files import remove_file, touch
 from sandboxd.protocol.codec import Codec, Malformed
 
 DIRECTORY = "supervised"
@@ -82,7 +83,7 @@ class StateDirectory:
     def remove(self, sandbox: str) -> None:
         """Remove the files of a sandbox, if any."""
         for suffix in (_SUFFIX, _THROTTLED_SUFFIX):
-            _unlink(os.path.join(self.path, sandbox + suffix))
+            remove_file(os.path.join(self.path, sandbox + suffix))
 
     def times(self) -> dict[str, int]:
         """Return by sandbox when the file was written, in nanoseconds."""
@@ -95,16 +96,8 @@ class StateDirectory:
 
     def mark_throttled(self, sandbox: str) -> None:
         """Mark the sandbox before the first stop, for a successor to continue its processes."""
-        path = os.path.join(self.path, sandbox + _THROTTLED_SUFFIX)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        touch(os.path.join(self.path, sandbox + _THROTTLED_SUFFIX))
 
     def was_throttled(self, sandbox: str) -> bool:
         """Whether a supervisor ever stopped the sandbox."""
         return os.path.exists(os.path.join(self.path, sandbox + _THROTTLED_SUFFIX))
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return

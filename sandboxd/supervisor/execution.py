@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator
 from contextlib import suppress
 
+from sandboxd.osutil.processes import GONE
 from sandboxd.protocol.dialogue import LiveUsage
 from sandboxd.protocol.evidence import (
     USAGE,
@@ -135,7 +136,7 @@ class Execution(Group):
             )
             if process.is_setup:
                 # CPU time and IO before the exec are not the command's.
-                with suppress(FileNotFoundError, ProcessLookupError):
+                with suppress(*GONE):
                     process.look()
         self.members[process.pid] = process
         if self._shared is None and self._abilities.sees_shared:
@@ -241,7 +242,7 @@ def _find_shim(entry: Entry) -> Process | None:
     try:
         shim = Process(entry.shim_pid)
         shim.look()
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return None
     if shim.start_time != entry.shim_start_time or shim.is_zombie:
         shim.close()

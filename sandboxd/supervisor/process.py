@@ -182,7 +182,7 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Signal the process, never a process that reused the pid."""
-        with suppress(ProcessLookupError, FileNotFoundError, PermissionError):
+        with suppress(*GONE, PermissionError):
             with closing_fd(open_pidfd(self.pid)) as pidfd:
                 # Not by a look: usage since the last look is left for the next look to count.
                 if self.start_time in (0, int(self._state_words()[19])):

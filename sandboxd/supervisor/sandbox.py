@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 
+from sandboxd.osutil.processes import GONE
 from sandboxd.protocol.dialogue import LiveUsage
 from sandboxd.protocol.evidence import Owner, Reason, Verdict
 from sandboxd.protocol.supervision import State, StateDirectory
@@ -270,7 +271,7 @@ class Sandbox:
             return False
         try:
             return all(p.is_unchanged() for one in self._groups() for p in one.members.values())
-        except (ProcessLookupError, FileNotFoundError):
+        except GONE:
             return False
 
     def _wait(self, now: float, period: float) -> None:
